@@ -1,0 +1,6 @@
+//! Tidegate: a rate-limit service for Envoy. `ARCHITECTURE.md` says how the parts fit; read `limiter` first.
+
+pub mod clock;
+pub mod key;
+pub mod limit;
+pub mod store;
