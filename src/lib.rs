@@ -1,9 +1,19 @@
 //! Tidegate: a rate-limit service for Envoy. `ARCHITECTURE.md` says how the parts fit; read `limiter` first.
 
+pub mod admin;
+pub mod app;
+pub mod cli;
 pub mod clock;
+pub mod decision;
 pub mod descriptor;
+pub mod health;
 pub mod key;
 pub mod limit;
+pub mod limiter;
+pub mod pb;
 pub mod per_worker;
+pub mod rls;
 pub mod rules;
+pub mod settings;
 pub mod store;
+pub mod telemetry;

@@ -1,0 +1,43 @@
+//! The HTTP sides of the process: `/healthcheck` and `/json` for callers and probes, and the debug port for people.
+//!
+//! **Invariant:** nothing here decides; `/json` goes through the same steps as gRPC.
+
+mod debug;
+mod exposition;
+mod http;
+mod json;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{health::Health, limiter::Limiter, rls::serve::Counts, telemetry::metrics::Metrics};
+
+pub use debug::router as debug_router;
+pub use http::router as http_router;
+
+/// What the pages show and ask.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    pub limiter: Arc<Limiter>,
+    pub health: Arc<Health>,
+    pub metrics: Arc<Metrics>,
+    pub counts: Counts,
+    /// How long a call of `/json` may take; it names no deadline of its own.
+    pub budget: Duration,
+}
+
+/// Serves `router` until `stop`; connections under way are finished.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+/// The answer to every path that is not ours.
+async fn not_found() -> (axum::http::StatusCode, &'static str) {
+    (axum::http::StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+#[cfg(test)]
+mod tests;

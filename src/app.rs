@@ -1,0 +1,370 @@
+//! The process: puts the parts together, runs until it is told to stop, and stops in order. Start-up and shutdown are
+//! written here and nowhere else.
+//!
+//! **Invariant:** ports open only once the rules were looked at, so that a process that takes over a port answers from its
+//! first call on. Every task that is started here is waited for here.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admin::{self, Admin},
+    clock::Clock,
+    decision::{HeaderNames, LimitHeaders, Modes, NearLimitRatio},
+    health::{Health, RulesNeeded},
+    limiter::Limiter,
+    rls::{
+        budget::Budgets,
+        health::Health as GrpcHealth,
+        listener::{Address, Listener},
+        serve::{Ages, MAX_CONNECTIONS, Options, Server},
+    },
+    rules::{
+        LoadOptions,
+        reload::{self, LoadFailure, Reloaded, Reloader},
+    },
+    settings::{Endpoint, GrpcListener, Settings, StoreKind},
+    store::{Store, memory::MemoryStore},
+    telemetry::metrics::Metrics,
+};
+
+/// How often the wall clock is looked at for a step.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the server until a signal ends it.
+///
+/// Errors: it could not start. Logs must have been set up before.
+pub fn run(settings: &Settings) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(serve(settings, Instant::now()));
+    // A file that cannot be read to its end must not hold the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
+    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    tracing::warn!("counting in the memory of this process: {}", settings.store.why);
+    let mut signals = Signals::new()?;
+    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::new(rules_needed(settings))));
+    let clock = Clock::process();
+    let limiter = Arc::new(limiter(settings, clock.clone(), Arc::clone(&metrics)));
+
+    let in_force =
+        InForce { limiter: Arc::clone(&limiter), metrics: Arc::clone(&metrics), health: Arc::clone(&health) };
+    let reloader = tokio::select! {
+        reloader = follow_rules(settings, in_force) => reloader?,
+        name = signals.stop() => {
+            tracing::warn!("{name}: shutting down before the rules were read");
+            return Ok(());
+        }
+    };
+
+    let grpc_health = GrpcHealth::new().await;
+    report(&health, &grpc_health).await;
+    let grpc = Listener::bind(&grpc_address(&settings.grpc)?)?;
+    let http = open("HTTP", &settings.http)?;
+    let debug = open("debug", &settings.debug);
+    warn_of_sharing("gRPC", &grpc);
+    let grpc_at = grpc.address().clone();
+    let server = {
+        let limiter = Arc::clone(&limiter);
+        Server::start(grpc, options(settings), &grpc_health, move |_worker| Arc::clone(&limiter))?
+    };
+
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let admin = Admin {
+        limiter,
+        health: Arc::clone(&health),
+        metrics,
+        counts: server.counts().clone(),
+        budget: settings.request_budget,
+    };
+    let http_at = http.local_addr()?;
+    tasks.spawn(watched("HTTP", admin::serve(http, admin::http_router(admin.clone()), stop.clone())));
+    match debug {
+        Ok(debug) => {
+            let debug_at = debug.local_addr()?;
+            tracing::warn!("Listening for debug on '{debug_at}'");
+            tasks.spawn(watched("debug", admin::serve(debug, admin::debug_router(admin), stop.clone())));
+        }
+        Err(error) => tracing::error!("no debug port: {error:#}"),
+    }
+    tracing::warn!("Listening for HTTP on '{http_at}'");
+    tracing::warn!("Listening for gRPC on '{grpc_at}'");
+    tasks.spawn(report_changes(Arc::clone(&health), grpc_health.clone(), stop.clone()));
+    tasks.spawn(follow_wall_clock(clock, stop.clone()));
+    tracing::info!(ready_after_ms = millis(began.elapsed()), "started");
+
+    loop {
+        tokio::select! {
+            ask = signals.next() => match ask {
+                Ask::Reload => reloader.reload_now(),
+                Ask::Stop(name) => {
+                    tracing::warn!("{name}: shutting down");
+                    break;
+                }
+            },
+            () = server.ended() => {
+                tracing::error!("a serving thread has ended by itself; shutting down: this is a bug");
+                break;
+            }
+        }
+    }
+    health.terminate();
+    report(&health, &grpc_health).await;
+    grpc_health.noticed(settings.drain_timeout / 2).await;
+    shut_down(server, settings.drain_timeout, reloader, stop, tasks).await
+}
+
+/// Drains calls, then ends everything else. Health has said no before, and goes on to say it until the calls are done.
+async fn shut_down(
+    server: Server,
+    drain_timeout: Duration,
+    reloader: reload::Handle,
+    stop: CancellationToken,
+    mut tasks: JoinSet<()>,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let drained = server.drain(drain_timeout).await;
+    if drained.n_cut > 0 {
+        tracing::warn!(connections = drained.n_cut, "calls were cut off after DRAIN_TIMEOUT");
+    }
+    stop.cancel();
+    let all_done = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(drain_timeout.saturating_sub(began.elapsed()).max(HTTP_GRACE), all_done)
+        .await
+        .is_err()
+    {
+        tracing::warn!("HTTP requests were cut off");
+    }
+    tokio::task::spawn_blocking(move || reloader.stop())
+        .await
+        .context("the thread that follows the rules panicked")?;
+    tracing::info!(after_ms = millis(began.elapsed()), "shut down");
+    Ok(())
+}
+
+/// What HTTP requests get at least to finish once gRPC has drained.
+const HTTP_GRACE: Duration = Duration::from_millis(500);
+
+/// Where loaded rules go, and what is said about them.
+struct InForce {
+    limiter: Arc<Limiter>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+}
+
+impl InForce {
+    fn take(&self, outcome: Result<Reloaded, LoadFailure>) {
+        match outcome {
+            Ok(Reloaded { rules, warnings, n_files }) => {
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                let (n_domains, n_rules) = (rules.n_domains(), rules.rules().count());
+                if self.health.load_failure().is_some() {
+                    tracing::warn!("the rules files are good again");
+                }
+                self.limiter.set_rules(rules);
+                self.metrics.reloaded();
+                self.health.rules_loaded(n_domains);
+                if n_files == 0 {
+                    tracing::warn!("there are no rules files: every request is let through until there are");
+                }
+                tracing::info!(files = n_files, domains = n_domains, rules = n_rules, "rules loaded");
+            }
+            Err(failure) => {
+                let text = failure.to_string();
+                text.lines().for_each(|problem| tracing::error!("{problem}"));
+                let kept = if self.limiter.rules().is_some() {
+                    "the rules before stay in force"
+                } else {
+                    "there are no rules yet"
+                };
+                tracing::error!("rules refused; {kept}");
+                self.metrics.reload_failed();
+                self.health.rules_refused(text);
+            }
+        }
+    }
+}
+
+/// Loads the rules, off this thread, and follows them from then on.
+async fn follow_rules(settings: &Settings, in_force: InForce) -> anyhow::Result<reload::Handle> {
+    let options = LoadOptions { merge_domains: settings.merge_domains, previous: None };
+    let mut reloader = Reloader::new(settings.rules.clone(), options);
+    let load = move || {
+        in_force.take(reloader.load_once());
+        reloader.start(move |outcome| in_force.take(outcome))
+    };
+    let handle = tokio::task::spawn_blocking(load).await.context("loading the rules panicked")?;
+    handle.context("cannot start the thread that follows the rules")
+}
+
+fn limiter(settings: &Settings, clock: Clock, metrics: Arc<Metrics>) -> Limiter {
+    let store = match settings.store.kind {
+        StoreKind::Memory { max_keys } => {
+            Store::Memory(MemoryStore::new(usize::try_from(max_keys).unwrap_or(usize::MAX)))
+        }
+    };
+    Limiter::new(store, clock, &settings.cache_key_prefix, modes(settings), metrics)
+}
+
+fn modes(settings: &Settings) -> Modes {
+    let limit = settings.limit_headers.as_ref().map(|names| LimitHeaders {
+        limit: names.limit.as_str().into(),
+        remaining: names.remaining.as_str().into(),
+        reset: names.reset.as_str().into(),
+    });
+    Modes {
+        shadow: settings.shadow_mode,
+        quota: settings.quota_mode,
+        near_limit_ratio: NearLimitRatio(settings.near_limit_ratio),
+        headers: HeaderNames { limit, retry_after: settings.retry_after_header.then(|| RETRY_AFTER.into()) },
+        dynamic_metadata: settings.response_dynamic_metadata,
+    }
+}
+
+/// RFC 9110, 10.2.3.
+const RETRY_AFTER: &str = "Retry-After";
+
+fn rules_needed(settings: &Settings) -> RulesNeeded {
+    if settings.healthy_with_at_least_one_config_loaded {
+        RulesNeeded::OneDomain
+    } else if settings.force_start_without_initial_config {
+        RulesNeeded::None
+    } else {
+        RulesNeeded::Loaded
+    }
+}
+
+fn options(settings: &Settings) -> Options {
+    Options {
+        n_workers: settings.workers,
+        max_in_flight: settings.max_in_flight,
+        max_connections: MAX_CONNECTIONS,
+        budgets: Budgets::at_most(settings.request_budget),
+        ages: Ages { most: settings.grpc_max_connection_age, grace: settings.grpc_max_connection_age_grace },
+    }
+}
+
+fn grpc_address(listener: &GrpcListener) -> anyhow::Result<Address> {
+    Ok(match listener {
+        GrpcListener::Tcp(endpoint) => Address::Tcp(resolve(endpoint)?),
+        GrpcListener::Unix(path) => Address::Unix(path.clone()),
+    })
+}
+
+/// Opens a port for HTTP, shared with a process that is about to go away, if there is one.
+fn open(what: &str, endpoint: &Endpoint) -> anyhow::Result<TcpListener> {
+    let listener = Listener::bind(&Address::Tcp(resolve(endpoint)?))?;
+    warn_of_sharing(what, &listener);
+    listener.into_tcp().context("an HTTP port is no unix socket")?.context("cannot watch the port")
+}
+
+fn resolve(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
+    let mut addresses = (endpoint.host.as_str(), endpoint.port)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot find an address to listen on for '{endpoint}'"))?;
+    addresses.next().with_context(|| format!("'{endpoint}' has no address to listen on"))
+}
+
+fn warn_of_sharing(what: &str, listener: &Listener) {
+    if listener.is_shared() {
+        let address = listener.address();
+        tracing::warn!(
+            "another process listens on {address} ({what}) too: meant during a restart, a mistake otherwise"
+        );
+    }
+}
+
+/// Keeps gRPC health as ours is.
+async fn report_changes(health: Arc<Health>, grpc: GrpcHealth, stop: CancellationToken) {
+    let mut watcher = health.watch();
+    while !stop.is_cancelled() {
+        report(&health, &grpc).await;
+        tokio::select! {
+            changed = watcher.changed() => if !changed { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn report(health: &Health, grpc: &GrpcHealth) {
+    match health.check() {
+        Ok(()) => grpc.set_serving().await,
+        Err(_) => grpc.set_not_serving().await,
+    }
+}
+
+async fn follow_wall_clock(clock: Clock, stop: CancellationToken) {
+    let mut interval = tokio::time::interval(CLOCK_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => clock.follow_wall(),
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// An HTTP port that ends before it was asked to is reported; the process goes on without it.
+async fn watched(what: &'static str, serving: impl Future<Output = std::io::Result<()>>) {
+    if let Err(error) = serving.await {
+        tracing::error!("the {what} port has failed: {error}");
+    }
+}
+
+/// What a signal asks for.
+enum Ask {
+    Reload,
+    Stop(&'static str),
+}
+
+struct Signals {
+    term: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one that ends the process. Cancel safe.
+    async fn stop(&mut self) -> &'static str {
+        loop {
+            if let Ask::Stop(name) = self.next().await {
+                return name;
+            }
+        }
+    }
+
+    /// Waits for the next signal. Cancel safe.
+    async fn next(&mut self) -> Ask {
+        tokio::select! {
+            _ = self.term.recv() => Ask::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Ask::Stop("SIGINT"),
+            _ = self.hangup.recv() => Ask::Reload,
+        }
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

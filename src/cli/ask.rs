@@ -1,0 +1,143 @@
+//! `tidegate ask`: puts to a running server the question that Envoy would put.
+
+mod answer;
+mod question;
+
+use std::{error::Error as _, process::ExitCode, time::Duration};
+
+use tokio::runtime;
+use tonic::transport::{Channel, Endpoint};
+
+use self::question::{Asked, Override};
+use super::{NO, Trouble, output::Output};
+use crate::{
+    pb::{RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient},
+    settings::duration,
+};
+
+/// Asks a running server what Envoy would ask, and prints what it answers for each descriptor.
+///
+/// Asking counts, unless it peeks: it is a real call. Exit code: 0 if the answer is OK, 1 if anything is over its limit, 2 if there is no
+/// answer.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// A descriptor: its entries in order. `\,` `\=` and `\\` stand for the characters themselves.
+    #[arg(required = true, value_name = "KEY=VALUE[,KEY=VALUE…]")]
+    descriptors: Vec<Asked>,
+    /// The domain of the rules.
+    #[arg(long, short)]
+    domain: String,
+    /// Where the server listens for gRPC: host:port, or unix:/path of a socket.
+    #[arg(long, short, value_name = "ADDRESS", default_value = "localhost:8081")]
+    server: String,
+    /// How many hits each descriptor costs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "peek")]
+    hits: Option<u64>,
+    /// Looks without counting.
+    #[arg(long, conflicts_with = "refund")]
+    peek: bool,
+    /// Gives the hits back instead of charging them.
+    #[arg(long)]
+    refund: bool,
+    /// A limit that the call brings along, in place of the server's rules: 5/minute, or 100/5minutes.
+    #[arg(long, value_name = "N/UNIT")]
+    limit: Option<Override>,
+    /// How often to ask.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+    /// How long to wait for each answer.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive)]
+    timeout: Duration,
+    /// Prints each answer as one JSON object on a line.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate ask --domain shop user=42,path=/login    one descriptor, two entries
+  tidegate ask --domain shop user=42 plan=gold      two descriptors
+  tidegate ask --domain shop user=42 --peek         what is left, using none of it
+  tidegate ask --domain shop user=42 --times 20     and see when it is refused
+  tidegate ask --domain shop 'query=a\\,b'           a value with a comma";
+
+fn positive(text: &str) -> Result<Duration, String> {
+    let nanos = duration(text).and_then(|nanos| u64::try_from(nanos).ok()).filter(|nanos| *nanos > 0);
+    nanos
+        .map(Duration::from_nanos)
+        .ok_or_else(|| "expected a duration with its unit, such as 500ms or 2s".to_owned())
+}
+
+pub(super) fn run(arguments: &Arguments, out: &mut Output<'_>) -> anyhow::Result<ExitCode> {
+    let request = question::request(arguments);
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut client = connect(arguments).await?;
+        let mut tally = answer::Tally::default();
+        for nth in 1..=arguments.times {
+            let response = ask(&mut client, &request, arguments).await?;
+            tally.add(&response);
+            if arguments.json {
+                out.json(&answer::printed(&arguments.descriptors, &response))?;
+            } else if nth == arguments.times {
+                answer::print(&arguments.descriptors, &response, tally, out)?;
+            }
+        }
+        Ok(if tally.n_over == 0 { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    })
+}
+
+async fn connect(arguments: &Arguments) -> anyhow::Result<RateLimitServiceClient<Channel>> {
+    let server = &arguments.server;
+    let uri = if server.contains("://") || server.starts_with("unix:") {
+        server.clone()
+    } else {
+        format!("http://{server}")
+    };
+    if uri.starts_with("https:") {
+        return Err(Trouble(format!(
+            "--server {server}: this build asks without TLS only: expected host:port or unix:/path"
+        ))
+        .into());
+    }
+    let endpoint = Endpoint::from_shared(uri).map_err(|_| {
+        Trouble(format!("--server {server}: expected host:port or unix:/path, such as localhost:8081"))
+    })?;
+    let channel = endpoint.connect_timeout(arguments.timeout).connect().await;
+    let channel = channel.map_err(|error| {
+        Trouble(format!(
+            "nobody answers at {server} ({}): start a server there with `tidegate serve`, or name another with --server",
+            root_cause(&error)
+        ))
+    })?;
+    Ok(RateLimitServiceClient::new(channel))
+}
+
+async fn ask(
+    client: &mut RateLimitServiceClient<Channel>,
+    request: &RateLimitRequest,
+    arguments: &Arguments,
+) -> Result<RateLimitResponse, Trouble> {
+    let mut call = tonic::Request::new(request.clone());
+    call.set_timeout(arguments.timeout);
+    let answer = client.should_rate_limit(call).await;
+    answer.map(tonic::Response::into_inner).map_err(|status| {
+        let what = match status.message() {
+            "" => status.code().description(),
+            message => message,
+        };
+        Trouble(format!("{} answered with an error, {:?}: {what}", arguments.server, status.code()))
+    })
+}
+
+/// The innermost error, which says what happened: "connection refused" rather than "transport error".
+fn root_cause(error: &tonic::transport::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = cause.to_string();
+        source = cause.source();
+    }
+    text
+}

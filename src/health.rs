@@ -1,0 +1,138 @@
+//! Whether this process should get traffic, and if not, why. Knows nothing of how that is told.
+
+use tokio::sync::watch;
+
+/// What health asks of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulesNeeded {
+    /// Nothing (`FORCE_START_WITHOUT_INITIAL_CONFIG`).
+    None,
+    /// That they were loaded once; an empty set counts.
+    Loaded,
+    /// That those in force have a domain (`HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED`).
+    OneDomain,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    /// How many domains the rules in force have; `None` until rules were loaded.
+    n_domains: Option<usize>,
+    /// Why the last load failed, while it is the last.
+    load_failure: Option<String>,
+    terminating: bool,
+}
+
+/// The health of this process, shared by all who report on it.
+#[derive(Debug)]
+pub struct Health {
+    needed: RulesNeeded,
+    state: watch::Sender<State>,
+}
+
+/// Sees every change of [`Health`].
+#[derive(Debug)]
+pub struct Watcher(watch::Receiver<State>);
+
+impl Health {
+    pub fn new(needed: RulesNeeded) -> Self {
+        Self { needed, state: watch::Sender::new(State::default()) }
+    }
+
+    pub fn rules_loaded(&self, n_domains: usize) {
+        self.state.send_modify(|state| {
+            state.n_domains = Some(n_domains);
+            state.load_failure = None;
+        });
+    }
+
+    /// The rules in force stay; `why` is shown for as long as they are not those of the files.
+    pub fn rules_refused(&self, why: String) {
+        self.state.send_modify(|state| state.load_failure = Some(why));
+    }
+
+    /// The process is going away; there is no way back.
+    pub fn terminate(&self) {
+        self.state.send_modify(|state| state.terminating = true);
+    }
+
+    /// Whether to send traffic here; the error says why not.
+    pub fn check(&self) -> Result<(), String> {
+        let state = self.state.borrow();
+        if state.terminating {
+            return Err("shutting down".to_owned());
+        }
+        match (self.needed, state.n_domains) {
+            (RulesNeeded::None, _) | (RulesNeeded::Loaded, Some(_)) => Ok(()),
+            (RulesNeeded::OneDomain, Some(n)) if n > 0 => Ok(()),
+            (RulesNeeded::OneDomain, Some(_)) => Err(
+                "the rules in force have no domain, and HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED asks for one"
+                    .to_owned(),
+            ),
+            (_, None) => Err(match &state.load_failure {
+                Some(why) => format!("no rules were loaded yet: {why}"),
+                None => "no rules were loaded yet".to_owned(),
+            }),
+        }
+    }
+
+    /// Why the files as they are now were refused, while older rules are in force.
+    pub fn load_failure(&self) -> Option<String> {
+        self.state.borrow().load_failure.clone()
+    }
+
+    pub fn watch(&self) -> Watcher {
+        Watcher(self.state.subscribe())
+    }
+}
+
+impl Watcher {
+    /// Waits for the next change.
+    ///
+    /// Returns `false` once the health it watches is gone. Cancel safe.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn not_ready_until_rules_were_loaded_and_says_why() {
+        let health = Health::new(RulesNeeded::Loaded);
+        assert_eq!(health.check(), Err("no rules were loaded yet".to_owned()));
+        health.rules_refused("limits.yaml:3: unknown key".to_owned());
+        assert_eq!(health.check(), Err("no rules were loaded yet: limits.yaml:3: unknown key".to_owned()));
+        health.rules_loaded(0);
+        assert_eq!((health.check(), health.load_failure()), (Ok(()), None));
+        health.rules_refused("again".to_owned());
+        assert_eq!((health.check(), health.load_failure()), (Ok(()), Some("again".to_owned())));
+        health.terminate();
+        assert_eq!(health.check(), Err("shutting down".to_owned()));
+    }
+
+    #[test]
+    fn with_at_least_one_config_an_empty_set_is_not_enough() {
+        let health = Health::new(RulesNeeded::OneDomain);
+        for (n_domains, healthy) in [(0, false), (2, true), (0, false)] {
+            health.rules_loaded(n_domains);
+            assert_eq!(health.check().is_ok(), healthy, "{n_domains} domains");
+        }
+    }
+
+    #[test]
+    fn a_forced_start_needs_no_rules() {
+        assert_eq!(Health::new(RulesNeeded::None).check(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_watcher_sees_changes() {
+        let health = Health::new(RulesNeeded::Loaded);
+        let mut watcher = health.watch();
+        health.rules_loaded(1);
+        assert!(watcher.changed().await);
+        drop(health);
+        assert!(!watcher.changed().await);
+    }
+}

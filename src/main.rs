@@ -1,0 +1,10 @@
+//! The program. All of it is in the library: see `cli`.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    tidegate::cli::main()
+}

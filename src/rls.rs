@@ -1,0 +1,71 @@
+//! The gRPC edge: bytes from Envoy in, bytes out. Owns listening, connections, the budget of a call and the bound on calls
+//! in flight; decides nothing.
+//!
+//! **Invariant:** an error of a request or of the store becomes a gRPC status here and nowhere else. Over the limit is an
+//! answer, never an error; to Envoy every error means "the rate-limit service failed".
+
+pub mod budget;
+pub mod constant;
+pub mod health;
+pub mod listener;
+pub mod request;
+pub mod response;
+pub mod serve;
+
+mod acceptor;
+mod balance;
+mod codec;
+mod connection;
+mod counts;
+mod dispatch;
+mod executor;
+mod io;
+mod worker;
+
+#[cfg(test)]
+mod frames;
+
+use std::sync::Arc;
+
+pub use dispatch::MAX_MESSAGE;
+
+use crate::{
+    decision::Answer,
+    descriptor::Request,
+    limiter::{DecideError, Limiter},
+    rls::request::RequestError,
+    store::Budget,
+};
+
+/// What stands behind the edge: the limiter, or a constant in tests and benchmarks.
+///
+/// Its futures live and die on one worker's thread, so they need not be `Send`; they are dropped when the caller hangs up.
+pub trait Decide: 'static {
+    /// Bound: returns within `budget`.
+    fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>>;
+}
+
+impl Decide for Limiter {
+    async fn decide(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
+        Limiter::decide(self, request, budget).await
+    }
+}
+
+impl<D: Decide> Decide for Arc<D> {
+    fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>> {
+        (**self).decide(request, budget)
+    }
+}
+
+impl From<RequestError> for tonic::Status {
+    fn from(error: RequestError) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
+}
+
+/// An outage is `UNAVAILABLE`, whatever its cause: it must not look like a refusal of this one caller.
+impl From<DecideError> for tonic::Status {
+    fn from(error: DecideError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}

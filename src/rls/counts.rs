@@ -1,0 +1,136 @@
+//! What the edge counts about itself: a set per worker, so that two cores share no cache line, summed when read.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use crossbeam_utils::CachePadded;
+
+/// The counts of one worker.
+#[derive(Debug, Default)]
+pub(super) struct WorkerCounts {
+    calls: AtomicU64,
+    invalid: AtomicU64,
+    shed: AtomicU64,
+    in_flight: AtomicUsize,
+    connections: AtomicUsize,
+}
+
+impl WorkerCounts {
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
+    }
+
+    pub(super) fn invalid(&self) {
+        self.invalid.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a call in, or sheds it: above `bound` there is no ticket.
+    pub(super) fn call(&self, bound: usize) -> Option<InFlight<'_>> {
+        self.calls.fetch_add(1, Relaxed);
+        if self.in_flight.fetch_add(1, Relaxed) < bound {
+            return Some(InFlight(self));
+        }
+        self.in_flight.fetch_sub(1, Relaxed);
+        self.shed.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+/// A call being answered, until it is dropped.
+#[derive(Debug)]
+pub(super) struct InFlight<'a>(&'a WorkerCounts);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A connection of a worker, from the moment it is given to it until it is dropped.
+#[derive(Debug)]
+pub(super) struct Open(Arc<CachePadded<WorkerCounts>>);
+
+impl Open {
+    pub(super) fn of(counts: &Arc<CachePadded<WorkerCounts>>) -> Self {
+        counts.connections.fetch_add(1, Relaxed);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The counts of all workers.
+#[derive(Clone, Debug, Default)]
+pub struct Counts(Vec<Arc<CachePadded<WorkerCounts>>>);
+
+impl Counts {
+    pub(super) fn of(n_workers: usize) -> Self {
+        Self((0..n_workers).map(|_| Arc::default()).collect())
+    }
+
+    pub(super) fn workers(&self) -> &[Arc<CachePadded<WorkerCounts>>] {
+        &self.0
+    }
+
+    /// Calls of `ShouldRateLimit` since the start, whatever became of them.
+    pub fn calls(&self) -> u64 {
+        self.0.iter().map(|worker| worker.calls()).sum()
+    }
+
+    /// Those that did not say what they may: answered `INVALID_ARGUMENT`.
+    pub fn invalid(&self) -> u64 {
+        self.0.iter().map(|worker| worker.invalid.load(Relaxed)).sum()
+    }
+
+    /// Those that found too many others in flight: answered `UNAVAILABLE`.
+    pub fn shed(&self) -> u64 {
+        self.0.iter().map(|worker| worker.shed.load(Relaxed)).sum()
+    }
+
+    /// Calls being answered now.
+    pub fn in_flight(&self) -> usize {
+        self.0.iter().map(|worker| worker.in_flight.load(Relaxed)).sum()
+    }
+
+    /// Connections open now.
+    pub fn connections(&self) -> usize {
+        self.0.iter().map(|worker| worker.connections()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_above_the_bound_are_shed_until_one_ends() {
+        let counts = Counts::of(1);
+        let worker = &counts.workers()[0];
+        let first = worker.call(2).unwrap();
+        let _second = worker.call(2).unwrap();
+        assert!(worker.call(2).is_none());
+        assert_eq!((counts.calls(), counts.in_flight(), counts.shed()), (3, 2, 1));
+        drop(first);
+        assert!(worker.call(2).is_some());
+        assert_eq!((counts.in_flight(), counts.shed()), (1, 1));
+    }
+
+    #[test]
+    fn connections_are_counted_while_they_are_open() {
+        let counts = Counts::of(2);
+        let open = counts.workers().iter().map(Open::of).collect::<Vec<_>>();
+        assert_eq!(counts.connections(), 2);
+        drop(open);
+        assert_eq!(counts.connections(), 0);
+    }
+}

@@ -1,0 +1,189 @@
+//! One core's share of the connections, on a thread and a runtime of its own.
+//!
+//! **Invariant:** what a connection brings is read, decided and answered on the worker's thread; a connection ends by itself,
+//! at its age, or at the deadline of the drain.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    pin::pin,
+    rc::Rc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, Id, JoinError, JoinSet},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    Decide,
+    connection::{self, Stop},
+    counts::Open,
+    dispatch::Dispatch,
+    io::{Accepted, Heard, Io},
+};
+
+/// How long a new connection may take to say what every HTTP/2 client says first.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long one may still take once the drain has begun; what a caller has already sent is here long before.
+const DRAIN_GREETING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often ages are looked at: they are minutes and hours.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the acceptor hands to a worker.
+#[derive(Debug)]
+pub(super) enum Handover {
+    Connection(Accepted, Open),
+    /// The last: end all connections, by the deadline at the latest.
+    Drain {
+        deadline: Instant,
+    },
+}
+
+/// How old connections may get. `None`: as old as they like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ages {
+    /// Then the client is told to open another one. Within ±10 %, so that those opened together do not end together.
+    pub most: Option<Duration>,
+    /// After that, until calls that are still running are cut.
+    pub grace: Option<Duration>,
+}
+
+pub(super) struct Worker<D> {
+    dispatch: Rc<Dispatch<D>>,
+    ages: Ages,
+    jitter: RandomState,
+    tasks: JoinSet<hyper::Result<()>>,
+    connections: HashMap<Id, Connection>,
+}
+
+struct Connection {
+    heard: Rc<Heard>,
+    stop: Rc<Stop>,
+    task: AbortHandle,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Greeting { until: Instant },
+    Open { until: Option<Instant> },
+    Ending { until: Option<Instant> },
+}
+
+impl<D: Decide> Worker<D> {
+    pub(super) fn new(dispatch: Dispatch<D>, ages: Ages) -> Self {
+        Self {
+            dispatch: Rc::new(dispatch),
+            ages,
+            jitter: RandomState::new(),
+            tasks: JoinSet::new(),
+            connections: HashMap::new(),
+        }
+    }
+
+    /// Serves what is handed over until the drain, or until the acceptor is gone. How many connections had to be cut.
+    pub(super) async fn run(mut self, mut handovers: mpsc::Receiver<Handover>) -> usize {
+        let mut sweep = interval(SWEEP_INTERVAL);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let deadline = loop {
+            tokio::select! {
+                handover = handovers.recv() => match handover {
+                    Some(Handover::Connection(accepted, open)) => self.open(accepted, open),
+                    Some(Handover::Drain { deadline }) => break deadline,
+                    None => break Instant::now(),
+                },
+                Some(ended) = self.tasks.join_next_with_id() => self.close(ended),
+                now = sweep.tick(), if !self.connections.is_empty() => self.sweep(now),
+            }
+        };
+        self.drain(deadline, sweep).await
+    }
+
+    fn open(&mut self, accepted: Accepted, open: Open) {
+        let (heard, stop) = (Heard::nothing_yet(), Rc::new(Stop::default()));
+        let io = match Io::new(accepted, Rc::clone(&heard), open) {
+            Ok(io) => io,
+            Err(error) => return tracing::debug!(%error, "a connection was gone before it was served"),
+        };
+        let serving = connection::serve(io, Rc::clone(&heard), Rc::clone(&self.dispatch), Rc::clone(&stop));
+        let task = self.tasks.spawn_local(serving);
+        let state = State::Greeting { until: Instant::now() + GREETING_TIMEOUT };
+        self.connections.insert(task.id(), Connection { heard, stop, task, state });
+    }
+
+    fn close(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
+        let id = match ended {
+            Ok((id, Ok(()))) => id,
+            Ok((id, Err(error))) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke off");
+                id
+            }
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(%error, "a call panicked, and its connection was closed; this is a bug");
+                }
+                error.id()
+            }
+        };
+        self.connections.remove(&id);
+    }
+
+    /// Moves every connection on whose time has come.
+    fn sweep(&mut self, now: Instant) {
+        for connection in self.connections.values_mut() {
+            match connection.state {
+                State::Greeting { .. } if connection.heard.greeting() => {
+                    let age = self.ages.most.map(|most| jittered(most, self.jitter.hash_one(now)));
+                    connection.state = State::Open { until: age.and_then(|age| now.checked_add(age)) };
+                }
+                State::Open { until: Some(until) } if until <= now => {
+                    connection.stop.ask();
+                    let until = self.ages.grace.and_then(|grace| now.checked_add(grace));
+                    connection.state = State::Ending { until };
+                }
+                State::Greeting { until } | State::Ending { until: Some(until) } if until <= now => {
+                    connection.task.abort();
+                }
+                State::Greeting { .. } | State::Open { .. } | State::Ending { .. } => {}
+            }
+        }
+    }
+
+    async fn drain(mut self, deadline: Instant, mut sweep: Interval) -> usize {
+        for connection in self.connections.values_mut() {
+            connection.stop.ask();
+            if let State::Greeting { until } = &mut connection.state {
+                *until = (*until).min(Instant::now() + DRAIN_GREETING_TIMEOUT);
+            }
+        }
+        let mut timeout = pin!(sleep_until(deadline));
+        loop {
+            tokio::select! {
+                biased;
+                ended = self.tasks.join_next_with_id() => match ended {
+                    Some(ended) => self.close(ended),
+                    None => return 0,
+                },
+                () = &mut timeout => break,
+                now = sweep.tick() => self.sweep(now),
+            }
+        }
+        let n_cut = self.tasks.len();
+        self.tasks.shutdown().await;
+        n_cut
+    }
+}
+
+/// `span` ± 10 %, by a random number.
+fn jittered(span: Duration, random: u64) -> Duration {
+    let per_mille = u32::try_from(random % 201).unwrap_or(100);
+    span / 1000 * (900 + per_mille)
+}
+
+#[cfg(test)]
+mod tests;

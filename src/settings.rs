@@ -1,0 +1,261 @@
+//! Settings: the environment and the flags, read once, checked together, all problems at once.
+//!
+//! The table in `settings/table.rs` is where a setting is declared; here is what settings mean together.
+//!
+//! **Invariant:** nothing else reads the environment; a [`Settings`] is whole and valid, or there is none.
+
+mod error;
+mod given;
+mod go;
+mod markdown;
+mod rules_source;
+mod sink;
+mod store;
+mod table;
+mod unbuilt;
+mod value;
+mod words;
+
+use std::{fmt, num::NonZeroUsize, path::PathBuf, time::Duration};
+
+pub use self::{
+    error::{Problem, SettingsError},
+    given::{Given, Origin},
+    markdown::markdown,
+    sink::StatsSink,
+    store::{StoreKind, StoreSettings},
+    table::{Row, Shown, TABLE},
+    words::{LogFormat, LogLevel},
+};
+pub(crate) use self::{
+    go::{duration, show_duration},
+    store::REFERENCE_PROGRAM,
+};
+use self::{
+    table::{Read, Values},
+    value::{Host, Value},
+};
+use crate::rules::{Posture, source::RulesSource};
+
+/// Everything that an operator decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub http: Endpoint,
+    pub grpc: GrpcListener,
+    pub debug: Endpoint,
+    /// `None`: a connection may stay for ever.
+    pub grpc_max_connection_age: Option<Duration>,
+    /// `None`: calls on a connection that is too old may go on for ever.
+    pub grpc_max_connection_age_grace: Option<Duration>,
+
+    pub log_level: LogLevel,
+    pub log_format: LogFormat,
+
+    pub rules: RulesSource,
+    pub merge_domains: bool,
+    pub force_start_without_initial_config: bool,
+    pub healthy_with_at_least_one_config_loaded: bool,
+
+    pub store: StoreSettings,
+    pub store_failure_posture: Posture,
+    pub cache_key_prefix: String,
+
+    pub near_limit_ratio: f32,
+    pub shadow_mode: bool,
+    pub quota_mode: bool,
+
+    pub response_dynamic_metadata: bool,
+    /// `None`: no such headers.
+    pub limit_headers: Option<LimitHeaders>,
+    pub retry_after_header: bool,
+
+    pub stats_sink: StatsSink,
+
+    pub workers: NonZeroUsize,
+    pub request_budget: Duration,
+    /// In the whole process.
+    pub max_in_flight: NonZeroUsize,
+    pub drain_timeout: Duration,
+
+    /// What is probably not meant; to be logged.
+    pub warnings: Vec<String>,
+    /// Every setting as it is in force, in the order of [`TABLE`].
+    pub shown: Vec<Shown>,
+}
+
+/// A host and a port to listen on. The host is a name or an address without brackets, never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub host: String,
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    /// `host:port`, an IPv6 address in brackets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Where gRPC listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrpcListener {
+    Tcp(Endpoint),
+    Unix(PathBuf),
+}
+
+/// Names of the headers that an answer carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitHeaders {
+    pub limit: String,
+    pub remaining: String,
+    pub reset: String,
+}
+
+/// The longest path that a Unix socket can have, in bytes (`sockaddr_un`, without its closing zero).
+const MAX_SOCKET_PATH: usize = 107;
+
+impl Settings {
+    /// Reads and checks every setting.
+    ///
+    /// Errors: all problems, not only the first.
+    pub fn read(given: &Given) -> Result<Self, SettingsError> {
+        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+        let values = Values::read(given, &mut problems);
+        let grpc = grpc_listener(&values, &mut problems);
+        let rules = rules_source::choose(&values, given, &mut problems);
+        let store = store::choose(&values, given, &mut problems);
+        ports_differ(&values, &mut problems);
+        let stats_sink = sink::choose(&values, &mut problems, &mut warnings);
+        unbuilt::look(given, &mut problems, &mut warnings);
+        warn(&values, given, &mut warnings);
+        if !problems.is_empty() {
+            return Err(SettingsError { problems });
+        }
+        let headers_enabled = values.limit_response_headers_enabled.value;
+        let shown = values.shown();
+        Ok(Self {
+            http: endpoint(&values.http_host, &values.http_port),
+            grpc,
+            debug: endpoint(&values.debug_host, &values.debug_port),
+            grpc_max_connection_age: non_zero(values.grpc_max_connection_age.value.get()),
+            grpc_max_connection_age_grace: non_zero(values.grpc_max_connection_age_grace.value.get()),
+            log_level: values.log_level.value,
+            log_format: values.log_format.value,
+            rules,
+            merge_domains: values.merge_domain_config.value,
+            force_start_without_initial_config: values.force_start_without_initial_config.value,
+            healthy_with_at_least_one_config_loaded: values.healthy_with_at_least_one_config_loaded.value,
+            store,
+            store_failure_posture: values.store_failure_posture.value,
+            cache_key_prefix: values.cache_key_prefix.value.as_str().to_owned(),
+            near_limit_ratio: values.near_limit_ratio.value,
+            shadow_mode: values.shadow_mode.value,
+            quota_mode: values.quota_mode.value,
+            response_dynamic_metadata: values.response_dynamic_metadata.value,
+            limit_headers: headers_enabled.then(|| limit_headers(&values)),
+            retry_after_header: values.retry_after_header_enabled.value.0.unwrap_or(headers_enabled),
+            stats_sink,
+            workers: workers(&values, given),
+            request_budget: values.request_budget.value.get(),
+            max_in_flight: non_zero_usize(values.max_in_flight.value.get()).unwrap_or(NonZeroUsize::MIN),
+            drain_timeout: values.drain_timeout.value.get(),
+            warnings,
+            shown,
+        })
+    }
+}
+
+/// Whether output may be coloured, as far as the environment says. Known without the other settings, which `check` and
+/// `ask` do not need.
+pub fn colour_is_welcome(given: &Given) -> bool {
+    given.value("NO_COLOR").is_none_or(|(value, _)| value.is_empty())
+}
+
+fn endpoint(host: &Read<Host>, port: &Read<u16>) -> Endpoint {
+    let host = host.value.as_str();
+    Endpoint { host: if host.is_empty() { "::" } else { host }.to_owned(), port: port.value }
+}
+
+fn grpc_listener(values: &Values, problems: &mut Vec<Problem>) -> GrpcListener {
+    let Some(path) = values.grpc_uds.value.non_empty() else {
+        return GrpcListener::Tcp(endpoint(&values.grpc_host, &values.grpc_port));
+    };
+    if path.len() > MAX_SOCKET_PATH {
+        problems.push(Problem {
+            name: "GRPC_UDS",
+            origin: values.grpc_uds.origin,
+            found: Some(path.to_owned()),
+            expected: format!("a path of at most {MAX_SOCKET_PATH} bytes, not {}", path.len()),
+            help: None,
+        });
+    }
+    GrpcListener::Unix(PathBuf::from(path))
+}
+
+/// The ports are shared with a process that takes over, so this one would share them with itself, too.
+fn ports_differ(values: &Values, problems: &mut Vec<Problem>) {
+    let grpc = values.grpc_uds.value.non_empty().is_none().then_some(("GRPC_PORT", &values.grpc_port));
+    let mut taken: Vec<(&'static str, u16)> = Vec::new();
+    for (name, port) in
+        grpc.into_iter().chain([("PORT", &values.http_port), ("DEBUG_PORT", &values.debug_port)])
+    {
+        if let Some((other, _)) = taken.iter().find(|(_, known)| *known == port.value && port.value != 0) {
+            problems.push(Problem {
+                name,
+                origin: port.origin,
+                found: Some(port.value.to_string()),
+                expected: format!("another port than {other}"),
+                help: None,
+            });
+        }
+        taken.push((name, port.value));
+    }
+}
+
+fn limit_headers(values: &Values) -> LimitHeaders {
+    LimitHeaders {
+        limit: values.limit_limit_header.value.as_str().to_owned(),
+        remaining: values.limit_remaining_header.value.as_str().to_owned(),
+        reset: values.limit_reset_header.value.as_str().to_owned(),
+    }
+}
+
+fn workers(values: &Values, given: &Given) -> NonZeroUsize {
+    values.workers.value.0.and_then(|workers| non_zero_usize(workers.get())).unwrap_or(given.cores())
+}
+
+fn non_zero(span: Duration) -> Option<Duration> {
+    Some(span).filter(|span| !span.is_zero())
+}
+
+fn non_zero_usize(n: u32) -> Option<NonZeroUsize> {
+    usize::try_from(n).ok().and_then(NonZeroUsize::new)
+}
+
+/// Warns of what is legal and probably not meant.
+fn warn(values: &Values, given: &Given, warnings: &mut Vec<String>) {
+    let ratio = values.near_limit_ratio.value;
+    if !(0.0..=1.0).contains(&ratio) {
+        let effect = if ratio < 0.0 { "every hit" } else { "no hit" };
+        warnings.push(format!(
+            "NEAR_LIMIT_RATIO={}: outside 0 to 1, so {effect} counts as near its limit",
+            ratio.show()
+        ));
+    }
+    if let Some((format, _)) = given.value("LOG_FORMAT")
+        && !["text", "json", ""].iter().any(|known| format.eq_ignore_ascii_case(known))
+    {
+        warnings.push(format!("LOG_FORMAT={format:?}: expected text or json, lines are text"));
+    }
+    if values.rules.value.non_empty().is_some() && values.rules.origin == values.runtime_root.origin {
+        warnings.push("RULES and RUNTIME_ROOT are both set: rules are read from RULES".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! Every setting there is, one row each: the type, the flag, the help and the reference of settings come from here.
+//!
+//! A row: help (doc comment), variable, field, kind, default, and why that is the default. Knows nothing of what the
+//! settings mean together.
+
+use super::{
+    error::Problem,
+    given::{Given, Origin},
+    value::{Auto, Count, HeaderName, Host, Presence, Span, Text, Value},
+    words::{BackendType, ConfigType, LogFormat, LogLevel},
+};
+use crate::rules::Posture;
+
+/// An hour and a year, in milliseconds.
+const HOUR: u64 = 3_600_000;
+const YEAR: u64 = 8_760 * HOUR;
+
+/// What is known of a setting, whatever its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The variable.
+    pub name: &'static str,
+    /// The heading that it stands under.
+    pub group: &'static str,
+    pub kind: &'static str,
+    pub secret: bool,
+    pub help: &'static str,
+    /// Why the default is what it is.
+    pub why: &'static str,
+    /// What fits, to stand after "expected".
+    pub expected: fn() -> String,
+    /// The default, as an operator would write it.
+    pub default: fn() -> String,
+}
+
+impl Row {
+    /// The flag that stands for the variable, without its dashes.
+    pub fn flag(&self) -> String {
+        flag(self.name)
+    }
+
+    /// The help in one paragraph.
+    pub fn help(&self) -> &'static str {
+        self.help.trim_start()
+    }
+}
+
+/// The flag that stands for a variable, without its dashes.
+pub(super) fn flag(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
+}
+
+/// A value and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read<T> {
+    pub value: T,
+    pub origin: Origin,
+}
+
+impl<T> Read<T> {
+    pub fn is_set(&self) -> bool {
+        self.origin != Origin::Default
+    }
+}
+
+/// A setting as it is in force.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    pub row: &'static Row,
+    /// As an operator would write it; a secret is masked.
+    pub value: String,
+    pub origin: Origin,
+}
+
+/// What stands for a secret that is set.
+const MASK: &str = "********";
+
+fn shown<T: Value>(value: &T) -> String {
+    let text = value.show();
+    if T::SECRET && !text.is_empty() { MASK.to_owned() } else { text }
+}
+
+/// The value of one setting. One that cannot be read is a problem, and its default stands in for it.
+fn read<T: Value>(name: &'static str, default: T, given: &Given, problems: &mut Vec<Problem>) -> Read<T> {
+    let Some((found, origin)) = given.value(name) else {
+        return Read { value: default, origin: Origin::Default };
+    };
+    match found.to_str().and_then(T::parse) {
+        Some(value) => Read { value, origin },
+        None => {
+            let found = found.to_string_lossy();
+            problems.push(Problem {
+                name,
+                origin,
+                help: help(name, &found, origin, || default.show()),
+                found: Some(if T::SECRET { MASK.to_owned() } else { found.into_owned() }),
+                expected: T::expected(),
+            });
+            Read { value: default, origin: Origin::Default }
+        }
+    }
+}
+
+/// What to do about the mistakes that many make.
+fn help(name: &str, found: &str, origin: Origin, default: impl Fn() -> String) -> Option<String> {
+    if origin == Origin::Flag {
+        return None;
+    }
+    if found.starts_with("tcp://") || found.starts_with("udp://") {
+        let service = name.strip_suffix("_PORT").map(|name| name.to_ascii_lowercase().replace('_', "-"));
+        let service = service.map_or("another".to_owned(), |name| format!("the one called `{name}`"));
+        return Some(format!(
+            "Kubernetes sets variables like this for each Service in the namespace, here {service}: set \
+             `enableServiceLinks: false` in the pod's spec, or set {name} there yourself"
+        ));
+    }
+    found.is_empty().then(|| format!("it is set, but empty: unset it for the default, {}", default()))
+}
+
+macro_rules! settings {
+    ($($group:literal: $($(#[doc = $help:literal])+ $name:ident $field:ident: $kind:ty = $default:expr, $why:literal;)+)+) => {
+        /// Every setting's value.
+        #[derive(Clone, Debug)]
+        pub struct Values {
+            $($($(#[doc = $help])+ pub $field: Read<$kind>,)+)+
+        }
+
+        /// Every setting, in the order of the reference of settings.
+        pub static TABLE: &[Row] = &[
+            $($(Row {
+                name: stringify!($name),
+                group: $group,
+                kind: <$kind as Value>::KIND,
+                secret: <$kind as Value>::SECRET,
+                help: concat!($($help),+),
+                why: $why,
+                expected: <$kind as Value>::expected,
+                default: || { let default: $kind = $default; default.show() },
+            },)+)+
+        ];
+
+        impl Values {
+            /// Reads every setting, and adds a problem for each that cannot be read.
+            pub fn read(given: &Given, problems: &mut Vec<Problem>) -> Self {
+                Self {
+                    $($($field: read(stringify!($name), $default, given, problems),)+)+
+                }
+            }
+
+            /// Every setting as it is in force, in the order of [`TABLE`].
+            pub fn shown(&self) -> Vec<Shown> {
+                let values = [$($((shown(&self.$field.value), self.$field.origin),)+)+];
+                TABLE.iter().zip(values).map(|(row, (value, origin))| Shown { row, value, origin }).collect()
+            }
+        }
+    };
+}
+
+settings! {
+"Listeners":
+    /// Host or address that HTTP listens on (`/healthcheck`, `/json`). `::` takes IPv4 too.
+    HOST http_host: Host = Host::new("0.0.0.0"), "all IPv4 addresses, as the reference";
+    /// Port of HTTP. 0 takes a free one.
+    PORT http_port: u16 = 8080, "the reference's; probes in existing manifests go there";
+    /// Host or address that gRPC listens on. `::` takes IPv4 too.
+    GRPC_HOST grpc_host: Host = Host::new("0.0.0.0"), "all IPv4 addresses, as the reference";
+    /// Port of gRPC, where Envoy asks. 0 takes a free one.
+    GRPC_PORT grpc_port: u16 = 8081, "the reference's; Envoy's clusters in existing manifests go there";
+    /// Path of a Unix socket. If it is not empty, gRPC listens there and on no port.
+    GRPC_UDS grpc_uds: Text = Text::new(""), "gRPC listens on its port";
+    /// Host or address of the debug page (`/metrics`, `/rlconfig`).
+    DEBUG_HOST debug_host: Host = Host::new("0.0.0.0"), "all IPv4 addresses, as the reference";
+    /// Port of the debug page. 0 takes a free one.
+    DEBUG_PORT debug_port: u16 = 6070, "the reference's";
+    /// A gRPC connection is told to go away after this long, give or take a tenth. 0 lets it stay.
+    GRPC_MAX_CONNECTION_AGE grpc_max_connection_age: Span<0, YEAR> = Span::secs(86_400), "the reference's: clients spread over new replicas within a day";
+    /// How long calls may go on after that before the connection is closed. 0 sets no end.
+    GRPC_MAX_CONNECTION_AGE_GRACE grpc_max_connection_age_grace: Span<0, YEAR> = Span::secs(3_600), "the reference's";
+
+"Logging":
+    /// The least severe lines that are logged: panic, fatal, error, warn, warning, info, debug or trace, in any case.
+    LOG_LEVEL log_level: LogLevel = LogLevel::Warn, "the reference's";
+    /// `json` for one JSON object a line; anything else for text.
+    LOG_FORMAT log_format: LogFormat = LogFormat::Text, "the reference's";
+    /// If it is not empty, output is never coloured (no-color.org).
+    NO_COLOR no_color: Presence = Presence(false), "a terminal gets colours";
+
+"Rules":
+    /// A directory or a file with rules. It beats the RUNTIME_ settings.
+    RULES rules: Text = Text::new(""), "see \"Where rules come from\"";
+    /// Where rules come from: `FILE`.
+    CONFIG_TYPE config_type: ConfigType = ConfigType::File, "the reference's";
+    /// Whether one domain may be described in several files.
+    MERGE_DOMAIN_CONFIG merge_domain_config: bool = false, "the reference's: a domain described twice is more often a mistake";
+    /// Whether the ports open before rules have been looked for.
+    FORCE_START_WITHOUT_INITIAL_CONFIG force_start_without_initial_config: bool = false, "the reference's";
+    /// Whether the health check fails until at least one domain is loaded.
+    HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED healthy_with_at_least_one_config_loaded: bool = false, "the reference's";
+    /// The directory that the other RUNTIME_ settings start from; often a symbolic link that is swapped.
+    RUNTIME_ROOT runtime_root: Text = Text::new("/srv/runtime_data/current"), "the reference's";
+    /// The directory within RUNTIME_ROOT.
+    RUNTIME_SUBDIRECTORY runtime_subdirectory: Text = Text::new(""), "the reference's; RUNTIME_ROOT itself";
+    /// The directory within that, which holds the rules.
+    RUNTIME_APPDIRECTORY runtime_appdirectory: Text = Text::new("config"), "the reference's";
+    /// Whether files and directories whose name starts with a dot are left out. A Kubernetes ConfigMap needs `true`.
+    RUNTIME_IGNOREDOTFILES runtime_ignoredotfiles: bool = false, "the reference's";
+    /// true: rules are read again when RUNTIME_ROOT is replaced. false: when a file of theirs changes.
+    RUNTIME_WATCH_ROOT runtime_watch_root: bool = true, "the reference's";
+
+"Store":
+    /// Where hits are counted: `redis`, or `memory` for this process alone. Empty chooses: redis if a REDIS_ setting is set or the program is called ratelimit, else memory.
+    BACKEND_TYPE backend_type: BackendType = BackendType::Auto, "one node without Redis needs no setting, an existing deployment keeps its Redis";
+    /// How many counters the memory store keeps. Beyond it an expired counter makes room, else the emptiest of a few.
+    MEMORY_MAX_KEYS memory_max_keys: Count<1, 1_000_000_000> = Count::new(1_000_000), "at most some 150 MB: a counter takes 90 to 150 bytes, whatever its key is";
+    /// What a rule answers when the store cannot, unless it says so itself: error (Envoy's failure_mode_deny decides), allow, deny or local (counted by this node alone).
+    STORE_FAILURE_POSTURE store_failure_posture: Posture = Posture::Error, "the reference's";
+    /// What every counter's key starts with.
+    CACHE_KEY_PREFIX cache_key_prefix: Text = Text::new(""), "the reference's";
+
+"Limits":
+    /// The share of a limit from which hits count as near it, in statistics only.
+    NEAR_LIMIT_RATIO near_limit_ratio: f32 = 0.8, "the reference's";
+    /// Whether nothing is enforced: limits are counted, as shadow in the metrics, and every answer is OK.
+    SHADOW_MODE shadow_mode: bool = false, "the reference's";
+    /// Whether every rule is in quota mode.
+    QUOTA_MODE quota_mode: bool = false, "the reference's";
+
+"Answers":
+    /// Whether answers carry the request and the rules that matched, as dynamic metadata.
+    RESPONSE_DYNAMIC_METADATA response_dynamic_metadata: bool = false, "the reference's";
+    /// Whether answers carry the three headers below.
+    LIMIT_RESPONSE_HEADERS_ENABLED limit_response_headers_enabled: bool = false, "the reference's";
+    /// Name of the header that holds the limit.
+    LIMIT_LIMIT_HEADER limit_limit_header: HeaderName = HeaderName::new("RateLimit-Limit"), "the reference's";
+    /// Name of the header that holds the hits that are left.
+    LIMIT_REMAINING_HEADER limit_remaining_header: HeaderName = HeaderName::new("RateLimit-Remaining"), "the reference's";
+    /// Name of the header that holds the seconds until the limit starts anew.
+    LIMIT_RESET_HEADER limit_reset_header: HeaderName = HeaderName::new("RateLimit-Reset"), "the reference's";
+    /// Whether a refusal carries `Retry-After`. `auto`: as LIMIT_RESPONSE_HEADERS_ENABLED.
+    RETRY_AFTER_HEADER_ENABLED retry_after_header_enabled: Auto<bool> = Auto(None), "whoever wants headers wants this one";
+
+"Statistics":
+    /// Turns all statistics sinks off, whatever the others say.
+    DISABLE_STATS disable_stats: bool = false, "the reference's";
+    /// Sends statistics to statsd; not built yet, see `/metrics` on the debug port. At most one of the three may be set to true.
+    USE_STATSD use_statsd: bool = true, "the reference's; another one that is set beats it";
+    /// Sends statistics to a DogStatsD agent; not built yet.
+    USE_DOG_STATSD use_dog_statsd: bool = false, "the reference's";
+    /// Shows statistics under the reference's names to Prometheus; not built yet.
+    USE_PROMETHEUS use_prometheus: bool = false, "the reference's";
+
+"Process":
+    /// How many threads answer calls. `auto`: as many as there are cores.
+    WORKERS workers: Auto<Count<1, 1024>> = Auto(None), "a call lives on one core; more threads than cores only switch";
+    /// The longest that a call may take. A caller that names a shorter time gets three quarters of it.
+    REQUEST_BUDGET request_budget: Span<1, 60_000> = Span::secs(1), "fifty times Envoy's own 20 ms: whoever raised those still gets an answer";
+    /// How many calls are worked on at a time; the next one is turned away at once.
+    MAX_IN_FLIGHT max_in_flight: Count<1, 1_000_000> = Count::new(10_000), "100,000 calls a second that take 100 ms each; more would wait longer than Envoy does";
+    /// How long running calls may take to end after SIGTERM.
+    DRAIN_TIMEOUT drain_timeout: Span<0, HOUR> = Span::secs(20), "two thirds of the 30 s that Kubernetes gives a pod";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsString, os::unix::ffi::OsStringExt as _};
+
+    use super::*;
+
+    /// A kind that must never be shown; `wrong` is not one of it.
+    struct Password(String);
+
+    impl Value for Password {
+        const KIND: &'static str = "password";
+        const SECRET: bool = true;
+
+        fn parse(text: &str) -> Option<Self> {
+            (text != "wrong").then(|| Self(text.to_owned()))
+        }
+
+        fn expected() -> String {
+            "another one".to_owned()
+        }
+
+        fn show(&self) -> String {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn a_secret_is_masked_whether_it_fits_or_not() {
+        let mut problems = Vec::new();
+        let default = || Password(String::new());
+        let good = read("AUTH", default(), &Given::of([("AUTH", "hunter2")]), &mut problems);
+        assert_eq!((shown(&good.value).as_str(), problems.len()), (MASK, 0));
+        assert_eq!(shown(&default()), "", "that there is none is no secret");
+        read("AUTH", default(), &Given::of([("AUTH", "wrong")]), &mut problems);
+        assert_eq!(problems[0].to_string(), "AUTH=\"********\": expected another one");
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_a_problem() {
+        let mut problems = Vec::new();
+        let given = Given::of([]).with_flag("RULES", OsString::from_vec(b"a\xff".to_vec()));
+        read("RULES", Text::new(""), &given, &mut problems);
+        assert_eq!(problems[0].to_string(), "--rules=\"a\u{fffd}\": expected text in UTF-8");
+    }
+}

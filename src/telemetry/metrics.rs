@@ -1,0 +1,154 @@
+//! What the process counts, beside what each rule counts about itself. Cells only: `admin::exposition` shows them.
+//!
+//! **Invariant:** nothing here grows with what a client sends.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::{per_worker::PerWorker, rules::RuleCounters};
+
+/// How a request that could be read ended, over gRPC and `/json` alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallOutcome {
+    Ok,
+    OverLimit,
+    /// No rules, or the store could not say.
+    Unavailable,
+}
+
+impl CallOutcome {
+    pub const ALL: [Self; 3] = [Self::Ok, Self::OverLimit, Self::Unavailable];
+
+    /// The label value in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::OverLimit => "over_limit",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Upper bounds of the latency buckets, in microseconds: from a decision in memory to the longest budget.
+const BUCKETS: [u64; 14] =
+    [25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000];
+
+#[derive(Debug, Default)]
+struct Calls {
+    outcomes: [AtomicU64; 3],
+    /// One more than the bounds: the last is for what is above them all.
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    nanos: AtomicU64,
+    unknown_domains: AtomicU64,
+}
+
+/// How long the decisions so far took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latencies {
+    pub sum_seconds: f64,
+    pub count: u64,
+    /// (upper bound in seconds, decisions in this bucket alone), ascending; the last bound is infinite.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+/// The process's own counters.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Decisions by limits that came with the request.
+    pub overrides: RuleCounters,
+    calls: PerWorker<Calls>,
+    reloads_ok: AtomicU64,
+    reloads_failed: AtomicU64,
+    last_reload_failed: AtomicU64,
+}
+
+impl Metrics {
+    /// Counts one request that was decided, or not, in `elapsed`.
+    pub fn called(&self, outcome: CallOutcome, elapsed: Duration) {
+        let mine = self.calls.mine();
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS.partition_point(|bound| *bound < micros);
+        let cells = [mine.outcomes.get(outcome as usize), mine.buckets.get(bucket)];
+        cells.into_iter().flatten().for_each(|cell| _ = cell.fetch_add(1, Ordering::Relaxed));
+        mine.nanos.fetch_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Counts a descriptor that asked in a domain that no rules are for.
+    pub fn unknown_domain(&self) {
+        self.calls.mine().unknown_domains.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn reloaded(&self) {
+        self.reloads_ok.fetch_add(1, Ordering::Relaxed);
+        self.last_reload_failed.store(0, Ordering::Relaxed);
+    }
+
+    pub fn reload_failed(&self) {
+        self.reloads_failed.fetch_add(1, Ordering::Relaxed);
+        self.last_reload_failed.store(1, Ordering::Relaxed);
+    }
+
+    pub fn calls(&self, outcome: CallOutcome) -> u64 {
+        sum(self.calls.all().filter_map(|calls| calls.outcomes.get(outcome as usize)))
+    }
+
+    pub fn unknown_domains(&self) -> u64 {
+        sum(self.calls.all().map(|calls| &calls.unknown_domains))
+    }
+
+    pub fn latencies(&self) -> Latencies {
+        let bounds =
+            BUCKETS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64()).chain([f64::INFINITY]);
+        let count = |i: usize| sum(self.calls.all().filter_map(|calls| calls.buckets.get(i)));
+        let buckets: Vec<_> = bounds.enumerate().map(|(i, bound)| (bound, count(i))).collect();
+        Latencies {
+            sum_seconds: Duration::from_nanos(sum(self.calls.all().map(|calls| &calls.nanos))).as_secs_f64(),
+            count: buckets.iter().map(|(_, n)| n).sum(),
+            buckets,
+        }
+    }
+
+    /// Loads of the rules that succeeded and that failed so far.
+    pub fn reloads(&self) -> (u64, u64) {
+        (self.reloads_ok.load(Ordering::Relaxed), self.reloads_failed.load(Ordering::Relaxed))
+    }
+
+    /// 1 while the files as they are now were refused and older rules are in force, else 0.
+    pub fn last_reload_failed(&self) -> u64 {
+        self.last_reload_failed.load(Ordering::Relaxed)
+    }
+}
+
+fn sum<'a>(cells: impl Iterator<Item = &'a AtomicU64>) -> u64 {
+    cells.fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
+        let metrics = Metrics::default();
+        for micros in [0, 25, 26, 1_000_000, 1_000_001] {
+            metrics.called(CallOutcome::Ok, Duration::from_micros(micros));
+        }
+        let latencies = metrics.latencies();
+        let filled: Vec<_> = latencies.buckets.iter().filter(|(_, n)| *n > 0).copied().collect();
+        assert_eq!(filled, [(0.000_025, 2), (0.000_05, 1), (1.0, 1), (f64::INFINITY, 1)]);
+        assert_eq!(latencies.count, 5);
+        assert!((latencies.sum_seconds - 2.000_052).abs() < 1e-9);
+        assert_eq!(CallOutcome::ALL.map(|outcome| metrics.calls(outcome)), [5, 0, 0]);
+    }
+
+    #[test]
+    fn a_failed_reload_shows_until_the_next_good_one() {
+        let metrics = Metrics::default();
+        metrics.reload_failed();
+        assert_eq!((metrics.reloads(), metrics.last_reload_failed()), ((0, 1), 1));
+        metrics.reloaded();
+        assert_eq!((metrics.reloads(), metrics.last_reload_failed()), ((1, 1), 0));
+    }
+}

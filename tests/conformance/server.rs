@@ -1,0 +1,197 @@
+//! One server in a folder of its own, started with the files and settings of a scenario.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep};
+
+use crate::grpc;
+use crate::port::Port;
+use crate::process::{LOOK_EVERY, Process};
+use crate::scenario::{Content, Scenario};
+use crate::settings;
+
+/// How long the HTTP and the debug port may take after the gRPC port. A debug port that stays closed is no failed start.
+const HTTP_AFTER_GRPC: Duration = Duration::from_secs(5);
+const DEBUG_AFTER_HTTP: Duration = Duration::from_secs(2);
+
+pub struct Server {
+    pub process: Process,
+    pub client: grpc::Client,
+    /// What the open health watches have said.
+    pub watched: Arc<Mutex<Vec<serde_json::Value>>>,
+    /// Connections that say nothing.
+    pub idle: Vec<TcpStream>,
+    pub grpc: Port,
+    pub http: Port,
+    pub debug: Port,
+    socket: Option<PathBuf>,
+    folder: Folder,
+}
+
+impl Server {
+    /// Starts the server; it may not be ready yet, or never be. `files_from` is relative to `beside`.
+    pub fn start(scenario: &Scenario, beside: &Path) -> anyhow::Result<Self> {
+        let folder = Folder::create()?;
+        for (name, content) in &scenario.files {
+            folder.write(name, content, false)?;
+        }
+        for path in &scenario.files_from {
+            fs::copy(beside.join(path), folder.rules().join(path.file_name().unwrap_or_default()))?;
+        }
+        for (target, name) in &scenario.symlinks {
+            folder.link(target, name)?;
+        }
+        let (grpc, http, debug) = (Port::reserve()?, Port::reserve()?, Port::reserve()?);
+        let settings = settings(scenario, &folder, [&grpc, &http, &debug]);
+        let socket = settings.get("GRPC_UDS").map(PathBuf::from);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.env_clear().envs(&settings);
+        Ok(Self {
+            process: Process::spawn(&mut command, &folder.root.path().join("log"))?,
+            client: match &socket {
+                Some(path) => grpc::Client::unix(path.clone())?,
+                None => grpc::Client::tcp(grpc.number())?,
+            },
+            watched: Arc::default(),
+            idle: Vec::new(),
+            grpc,
+            http,
+            debug,
+            socket,
+            folder,
+        })
+    }
+
+    /// Waits for the ports to open; false when they do not, or the process is gone.
+    pub async fn ready(&mut self, within: Duration) -> bool {
+        let grpc = match &self.socket {
+            Some(path) => Opening::Socket(path.clone()),
+            None => Opening::Port(self.grpc.address()),
+        };
+        let (http, debug) = (Opening::Port(self.http.address()), Opening::Port(self.debug.address()));
+        if !self.opens(&grpc, within).await || !self.opens(&http, HTTP_AFTER_GRPC).await {
+            return false;
+        }
+        self.opens(&debug, DEBUG_AFTER_HTTP).await;
+        true
+    }
+
+    async fn opens(&mut self, opening: &Opening, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline && self.process.is_running() {
+            if opening.connect().await.is_ok() {
+                return true;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        false
+    }
+
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+}
+
+/// Where a server listens.
+enum Opening {
+    Port(SocketAddr),
+    Socket(PathBuf),
+}
+
+impl Opening {
+    async fn connect(&self) -> io::Result<()> {
+        match self {
+            Self::Port(address) => TcpStream::connect(address).await.map(drop),
+            Self::Socket(path) => UnixStream::connect(path).await.map(drop),
+        }
+    }
+}
+
+/// The settings of every scenario, then its own.
+fn settings(scenario: &Scenario, folder: &Folder, ports: [&Port; 3]) -> BTreeMap<String, String> {
+    let root = folder.runtime_root();
+    let mut settings = settings::settings(&root, ports);
+    settings.insert("LOCAL_CACHE_SIZE_IN_BYTES".into(), "0".into());
+    let [grpc, http, debug] = ports.map(|port| port.number().to_string());
+    let known =
+        [("{dir}", root.display().to_string()), ("{grpc}", grpc), ("{http}", http), ("{debug}", debug)];
+    for (name, value) in &scenario.env {
+        match value {
+            Some(value) => {
+                let value =
+                    known.iter().fold(value.0.clone(), |text, (mark, meant)| text.replace(mark, meant));
+                settings.insert(name.clone(), value);
+            }
+            None => {
+                settings.remove(name);
+            }
+        }
+    }
+    settings
+}
+
+/// The files of one server. The log lies beside the folder that it watches, not in it.
+pub struct Folder {
+    root: TempDir,
+}
+
+impl Folder {
+    fn create() -> io::Result<Self> {
+        let folder = Self { root: TempDir::new()? };
+        fs::create_dir_all(folder.rules())?;
+        Ok(folder)
+    }
+
+    fn runtime_root(&self) -> PathBuf {
+        self.root.path().join("runtime")
+    }
+
+    fn rules(&self) -> PathBuf {
+        self.runtime_root().join("ratelimit/config")
+    }
+
+    /// Writes a file in place, or elsewhere and moves it in: one event.
+    pub fn write(&self, name: impl AsRef<Path>, content: &Content, atomic: bool) -> io::Result<()> {
+        let path = self.rules().join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        if atomic {
+            let incoming = self.runtime_root().join("incoming");
+            fs::write(&incoming, &content.0)?;
+            return fs::rename(incoming, path);
+        }
+        fs::write(path, &content.0)
+    }
+
+    /// Makes a link elsewhere and moves it over `name`.
+    pub fn link(&self, target: &Path, name: &Path) -> io::Result<()> {
+        let path = self.rules().join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let incoming = self.runtime_root().join("incoming");
+        symlink(target, &incoming)?;
+        fs::rename(incoming, path)
+    }
+
+    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(self.rules().join(from), self.rules().join(to))
+    }
+
+    /// Removes a file, a link or a whole directory.
+    pub fn remove(&self, name: &Path) -> io::Result<()> {
+        let path = self.rules().join(name);
+        if fs::symlink_metadata(&path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    }
+}

@@ -1,0 +1,29 @@
+//! A real Envoy in front of this server, driven over HTTP: what a client of Envoy sees.
+//!
+//! `scripts/fetch envoy` brings the Envoy. Each test starts its own, and servers of its own.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a failure here is a failed test"
+)]
+
+mod costs;
+mod descriptors;
+mod lab;
+mod limits;
+mod restarts;
+mod tcp;
+
+#[path = "../support/http.rs"]
+mod http;
+#[path = "../support/port.rs"]
+mod port;
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/settings.rs"]
+mod settings;
+#[path = "../support/tidegate.rs"]
+mod tidegate;
