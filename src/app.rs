@@ -4,8 +4,11 @@
 //! **Invariant:** ports open only once the rules were looked at, so that a process that takes over a port answers from its
 //! first call on. Every task that is started here is waited for here.
 
+mod stores;
+
 use std::{
     net::{SocketAddr, ToSocketAddrs},
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,16 +17,18 @@ use anyhow::Context as _;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
+use self::stores::Stores;
 use crate::{
     admin::{self, Admin},
     clock::Clock,
     decision::{HeaderNames, LimitHeaders, Modes, NearLimitRatio},
     health::{Health, RulesNeeded},
-    limiter::Limiter,
+    limiter::{self, Limiter},
     rls::{
         budget::Budgets,
         health::Health as GrpcHealth,
@@ -31,11 +36,11 @@ use crate::{
         serve::{Ages, MAX_CONNECTIONS, Options, Server},
     },
     rules::{
-        LoadOptions,
+        Algorithms, Charging, LoadOptions,
         reload::{self, LoadFailure, Reloaded, Reloader},
     },
-    settings::{Endpoint, GrpcListener, Settings, StoreKind},
-    store::{Store, memory::MemoryStore},
+    settings::{Endpoint, GrpcListener, Settings},
+    store::{memory::MemoryStore, redis::config::KeyStyle},
     telemetry::metrics::Metrics,
 };
 
@@ -55,14 +60,21 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
 
 async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    tracing::warn!("counting in the memory of this process: {}", settings.store.why);
     let mut signals = Signals::new()?;
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::new(rules_needed(settings))));
     let clock = Clock::process();
-    let limiter = Arc::new(limiter(settings, clock.clone(), Arc::clone(&metrics)));
+    let memory = usize::try_from(settings.store.memory_max_keys).unwrap_or(usize::MAX);
+    let memory = Arc::new(MemoryStore::new(memory));
+    let stores = Stores::new(settings, &clock, &memory)?;
+    say_where(&stores, settings);
+    if stores.redis().is_some() {
+        health.store_lost("redis: connecting".to_owned());
+    }
+    let shared =
+        Arc::new(limiter::Shared::new(clock.clone(), decisions(settings), Arc::clone(&metrics), memory));
 
     let in_force =
-        InForce { limiter: Arc::clone(&limiter), metrics: Arc::clone(&metrics), health: Arc::clone(&health) };
+        InForce { limiter: Arc::clone(&shared), metrics: Arc::clone(&metrics), health: Arc::clone(&health) };
     let reloader = tokio::select! {
         reloader = follow_rules(settings, in_force) => reloader?,
         name = signals.stop() => {
@@ -78,15 +90,22 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     let debug = open("debug", &settings.debug);
     warn_of_sharing("gRPC", &grpc);
     let grpc_at = grpc.address().clone();
+    let limiter = Arc::new(Limiter::new(Arc::clone(&shared), stores.open()));
+    limiter.ready().await;
     let server = {
-        let limiter = Arc::clone(&limiter);
-        Server::start(grpc, options(settings), &grpc_health, move |_worker| Arc::clone(&limiter))?
+        let stores = stores.clone();
+        let limiter = move |_worker| Limiter::new(Arc::clone(&shared), stores.open());
+        Server::start(grpc, options(settings), &grpc_health, limiter)?
     };
+    if let Some(redis) = stores.redis() {
+        redis.tell(&health);
+        report(&health, &grpc_health).await;
+    }
 
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let admin = Admin {
-        limiter,
+        limiter: Arc::clone(&limiter),
         health: Arc::clone(&health),
         metrics,
         counts: server.counts().clone(),
@@ -106,10 +125,16 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     tracing::warn!("Listening for gRPC on '{grpc_at}'");
     tasks.spawn(report_changes(Arc::clone(&health), grpc_health.clone(), stop.clone()));
     tasks.spawn(follow_wall_clock(clock, stop.clone()));
+    let mut gave_up = pin!(follow_store(&stores, &health, &stop, &mut tasks));
     tracing::info!(ready_after_ms = millis(began.elapsed()), "started");
 
+    let mut failure = None;
     loop {
         tokio::select! {
+            error = &mut gave_up => {
+                failure = Some(error);
+                break;
+            }
             ask = signals.next() => match ask {
                 Ask::Reload => reloader.reload_now(),
                 Ask::Stop(name) => {
@@ -126,7 +151,43 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     health.terminate();
     report(&health, &grpc_health).await;
     grpc_health.noticed(settings.drain_timeout / 2).await;
-    shut_down(server, settings.drain_timeout, reloader, stop, tasks).await
+    shut_down(server, settings.drain_timeout, reloader, stop, tasks).await?;
+    limiter.close().await;
+    failure.map_or(Ok(()), Err)
+}
+
+/// The first log line that says where hits are counted, and why there.
+fn say_where(stores: &Stores, settings: &Settings) {
+    let why = &settings.store.why;
+    match stores {
+        Stores::Memory(_) => tracing::warn!("counting in the memory of this process: {why}"),
+        Stores::Redis(_) => tracing::warn!("counting in Redis: {why}"),
+    }
+}
+
+/// Has health follow the store. The future ends when there is no hope of one.
+fn follow_store(
+    stores: &Stores,
+    health: &Arc<Health>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> impl Future<Output = anyhow::Error> + use<> {
+    let (sender, receiver) = oneshot::channel();
+    if let Some(redis) = stores.redis().cloned() {
+        let (health, stop) = (Arc::clone(health), stop.clone());
+        tasks.spawn(async move {
+            if let Err(error) = redis.follow(&health, &stop).await {
+                // Nobody listens once the process is ending.
+                let _ = sender.send(error);
+            }
+        });
+    }
+    async {
+        match receiver.await {
+            Ok(error) => error,
+            Err(_) => std::future::pending().await,
+        }
+    }
 }
 
 /// Drains calls, then ends everything else. Health has said no before, and goes on to say it until the calls are done.
@@ -162,7 +223,7 @@ const HTTP_GRACE: Duration = Duration::from_millis(500);
 
 /// Where loaded rules go, and what is said about them.
 struct InForce {
-    limiter: Arc<Limiter>,
+    limiter: Arc<limiter::Shared>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
 }
@@ -202,7 +263,11 @@ impl InForce {
 
 /// Loads the rules, off this thread, and follows them from then on.
 async fn follow_rules(settings: &Settings, in_force: InForce) -> anyhow::Result<reload::Handle> {
-    let options = LoadOptions { merge_domains: settings.merge_domains, previous: None };
+    let algorithms = match settings.key_style() {
+        KeyStyle::Tidegate => Algorithms::All,
+        KeyStyle::Envoyproxy => Algorithms::FixedWindow,
+    };
+    let options = LoadOptions { merge_domains: settings.merge_domains, algorithms, previous: None };
     let mut reloader = Reloader::new(settings.rules.clone(), options);
     let load = move || {
         in_force.take(reloader.load_once());
@@ -212,13 +277,15 @@ async fn follow_rules(settings: &Settings, in_force: InForce) -> anyhow::Result<
     handle.context("cannot start the thread that follows the rules")
 }
 
-fn limiter(settings: &Settings, clock: Clock, metrics: Arc<Metrics>) -> Limiter {
-    let store = match settings.store.kind {
-        StoreKind::Memory { max_keys } => {
-            Store::Memory(MemoryStore::new(usize::try_from(max_keys).unwrap_or(usize::MAX)))
-        }
-    };
-    Limiter::new(store, clock, &settings.cache_key_prefix, modes(settings), metrics)
+fn decisions(settings: &Settings) -> limiter::Options {
+    limiter::Options {
+        key_prefix: settings.cache_key_prefix.as_bytes().into(),
+        key_style: settings.key_style(),
+        modes: modes(settings),
+        posture: settings.store_failure_posture,
+        replicas: settings.local_fallback_replicas,
+        charging: if settings.charge_admitted { Charging::Admitted } else { Charging::Always },
+    }
 }
 
 fn modes(settings: &Settings) -> Modes {

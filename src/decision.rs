@@ -112,6 +112,25 @@ pub struct LimitHeaders {
     pub reset: Arc<str>,
 }
 
+/// A counter that could not be charged, and what its rule says then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreFailure {
+    pub error: StoreError,
+    pub says: FailureSays,
+}
+
+/// What a rule says without its counter. A rule that is counted locally then has a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureSays {
+    /// Nothing: the request fails, unless it is refused anyway.
+    Error,
+    Allow,
+    Deny,
+}
+
+/// After how long a caller may ask again who was denied because the store was away: it may be back any moment.
+const DENIED_FOR: Duration = Duration::from_secs(1);
+
 /// What is known about one descriptor once the counters were asked.
 #[derive(Clone, Debug)]
 pub enum Finding<'r> {
@@ -122,7 +141,7 @@ pub enum Finding<'r> {
         limit: Limit,
         rule: Option<&'r Rule>,
         cost: Hits,
-        charged: Result<Charged, StoreError>,
+        charged: Result<Charged, StoreFailure>,
     },
 }
 
@@ -132,20 +151,33 @@ impl Finding<'_> {
         matches!(self, Self::Counted { rule: Some(rule), .. } if rule.shadow_mode)
     }
 
+    /// Why there is no answer, if this is what its rule says.
+    fn error(&self, modes: &Modes) -> Option<StoreError> {
+        match self {
+            Self::Counted { charged: Err(StoreFailure { error, says: FailureSays::Error }), .. }
+                if !self.is_shadow() && !modes.shadow =>
+            {
+                Some(*error)
+            }
+            _ => None,
+        }
+    }
+
     fn is_quota(&self) -> bool {
         matches!(self, Self::Counted { rule: Some(rule), .. } if rule.quota_mode)
     }
 }
 
-/// Decides one request.
+/// Decides one request. Of several outcomes a refusal wins, be it by a counter or because the store is away and its rule
+/// denies then; then an error; a failure under a rule that is not enforced changes nothing.
 ///
-/// Fails when a counter that is enforced could not be charged: an outage is never a refusal.
+/// Fails when a counter could not be charged whose rule has nothing else to say: an outage is never a refusal.
 pub fn decide(findings: &[Finding<'_>], modes: &Modes) -> Result<Answer, StoreError> {
-    let mut statuses = SmallVec::with_capacity(findings.len());
-    for finding in findings {
-        statuses.push(status(finding)?);
-    }
+    let statuses: SmallVec<[Status; 4]> = findings.iter().map(status).collect();
     let refused = overall(findings, &statuses, modes) == Code::OverLimit;
+    if !refused && let Some(error) = findings.iter().find_map(|finding| finding.error(modes)) {
+        return Err(error);
+    }
     let enforced = refused && !modes.shadow;
     let mut headers = SmallVec::new();
     if let Some(names) = &modes.headers.limit {
@@ -206,32 +238,24 @@ pub fn passed(finding: &Finding<'_>, status: &Status) -> bool {
     matches!(finding, Finding::Counted { .. }) && status.code == Code::Ok
 }
 
-fn status(finding: &Finding<'_>) -> Result<Status, StoreError> {
+fn status(finding: &Finding<'_>) -> Status {
+    // Nothing is known, so nothing is said.
+    let pass = Status { code: Code::Ok, limit: None, remaining: 0, reset_after: None };
     let (limit, rule, charged) = match finding {
-        Finding::NoRule => {
-            return Ok(Status { code: Code::Ok, limit: None, remaining: 0, reset_after: None });
-        }
-        Finding::Unlimited => {
-            return Ok(Status {
-                code: Code::Ok,
-                limit: None,
-                remaining: UNLIMITED_REMAINING,
-                reset_after: None,
-            });
-        }
+        Finding::NoRule => return pass,
+        Finding::Unlimited => return Status { remaining: UNLIMITED_REMAINING, ..pass },
         Finding::Counted { limit, rule, charged, .. } => (limit, rule, charged),
     };
     let shadow = finding.is_shadow();
     let (code, remaining, reset_after) = match charged {
         Ok(charged) if charged.admitted => (Code::Ok, saturate(charged.remaining), charged.reset_after),
         Ok(charged) => (if shadow { Code::Ok } else { Code::OverLimit }, 0, charged.reset_after),
-        // A shadow rule's failure changes nothing.
-        Err(_) if shadow => (Code::Ok, 0, limit.window.length()),
-        Err(error) => return Err(*error),
+        Err(failure) if failure.says == FailureSays::Deny && !shadow => (Code::OverLimit, 0, DENIED_FOR),
+        Err(_) => return pass,
     };
     let name = rule.and_then(|rule| rule.name.clone());
     let limit = Some(CurrentLimit { limit: *limit, name });
-    Ok(Status { code, limit, remaining, reset_after: Some(reset_after) })
+    Status { code, limit, remaining, reset_after: Some(reset_after) }
 }
 
 /// A refusal by any rule refuses, but quota rules refuse only all together. With the process's quota mode every

@@ -19,6 +19,8 @@ struct State {
     n_domains: Option<usize>,
     /// Why the last load failed, while it is the last.
     load_failure: Option<String>,
+    /// Why the store cannot be used, where that matters.
+    store_trouble: Option<String>,
     terminating: bool,
 }
 
@@ -50,6 +52,19 @@ impl Health {
         self.state.send_modify(|state| state.load_failure = Some(why));
     }
 
+    /// There is no way to the counters.
+    pub fn store_lost(&self, why: String) {
+        self.state.send_if_modified(|state| {
+            let is_news = state.store_trouble.as_ref() != Some(&why);
+            state.store_trouble = Some(why);
+            is_news
+        });
+    }
+
+    pub fn store_ready(&self) {
+        self.state.send_if_modified(|state| state.store_trouble.take().is_some());
+    }
+
     /// The process is going away; there is no way back.
     pub fn terminate(&self) {
         self.state.send_modify(|state| state.terminating = true);
@@ -60,6 +75,9 @@ impl Health {
         let state = self.state.borrow();
         if state.terminating {
             return Err("shutting down".to_owned());
+        }
+        if let Some(why) = &state.store_trouble {
+            return Err(why.clone());
         }
         match (self.needed, state.n_domains) {
             (RulesNeeded::None, _) | (RulesNeeded::Loaded, Some(_)) => Ok(()),
@@ -110,6 +128,15 @@ mod tests {
         assert_eq!((health.check(), health.load_failure()), (Ok(()), Some("again".to_owned())));
         health.terminate();
         assert_eq!(health.check(), Err("shutting down".to_owned()));
+    }
+
+    #[test]
+    fn not_ready_while_the_store_is_lost_and_says_why() {
+        let health = Health::new(RulesNeeded::None);
+        health.store_lost("redis r:6379: connection refused".to_owned());
+        assert_eq!(health.check(), Err("redis r:6379: connection refused".to_owned()));
+        health.store_ready();
+        assert_eq!(health.check(), Ok(()));
     }
 
     #[test]

@@ -71,6 +71,22 @@ impl CounterKey {
         Self { bytes, id }
     }
 
+    /// The reference's own key up to the start of the window, which the store appends: `PREFIX DOMAIN_KEY_VALUE_…_`,
+    /// byte for byte. Not injective, as the reference's is not.
+    pub fn envoyproxy<'a>(
+        prefix: &[u8],
+        domain: &[u8],
+        entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Self {
+        let mut bytes = SmallVec::from_slice(prefix);
+        for part in std::iter::once(domain).chain(entries.flat_map(|(key, value)| [key, value])) {
+            bytes.extend_from_slice(part);
+            bytes.push(b'_');
+        }
+        let id = id_of(&bytes);
+        Self { bytes, id }
+    }
+
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

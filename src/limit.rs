@@ -20,6 +20,7 @@
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
+mod remote;
 mod sliding_log;
 mod sliding_window;
 mod state;
@@ -30,6 +31,7 @@ mod token_bucket;
 use std::{fmt, num::NonZeroU32, time::Duration};
 
 pub use leaky_bucket::queue_within;
+pub use remote::{BucketStep, Found, Parts};
 pub use sliding_log::MAX_LOG_HITS;
 pub use state::{Charged, Scale, State};
 

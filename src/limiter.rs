@@ -2,7 +2,10 @@
 //!
 //! **Invariant:** one request sees one snapshot of the rules and one reading of the clock.
 
+mod charging;
+
 use std::{
+    num::NonZeroU32,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,19 +13,26 @@ use std::{
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
+use self::charging::{Charges, Together};
 use crate::{
     clock::{Clock, UnixMicros},
     decision::{self, Answer, Code, Finding, Modes},
     descriptor::{Descriptor, Request},
     key::CounterKey,
-    limit::{Algorithm, Charged, Cost, Hits, Limit},
-    rules::{Grant, Lookup, Rule, RuleSet},
-    store::{Budget, Charge, Store, StoreError},
+    limit::{Algorithm, Cost, Limit},
+    rules::{Charging, Grant, Lookup, Posture, Rule, RuleSet},
+    store::{Budget, Charge, Store, StoreError, memory::MemoryStore, redis::config::KeyStyle},
     telemetry::metrics::{CallOutcome, Metrics},
 };
 
 /// What a held answer leaves of the budget for the way back.
 const HOLD_MARGIN: Duration = Duration::from_millis(2);
+
+/// How long a start waits for a store that does not answer: longer than any that is well, shorter than a probe's patience.
+const TRYING: Duration = Duration::from_millis(500);
+
+/// What ending the store may take: as much as one batch of refunds.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// Why a request got no answer. The caller made no mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,36 +43,48 @@ pub enum DecideError {
     Store(#[from] StoreError),
 }
 
-/// Decides requests by the rules in force and the counters of a store.
+/// How to decide, beside the rules.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub key_prefix: Box<[u8]>,
+    pub key_style: KeyStyle,
+    pub modes: Modes,
+    /// For rules that do not say what they answer when the store cannot.
+    pub posture: Posture,
+    /// How many replicas share a limit that is counted locally.
+    pub replicas: NonZeroU32,
+    /// For all domains; one may ask for it by itself.
+    pub charging: Charging,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            key_prefix: Box::default(),
+            key_style: KeyStyle::Tidegate,
+            modes: Modes::default(),
+            posture: Posture::Error,
+            replicas: NonZeroU32::MIN,
+            charging: Charging::Always,
+        }
+    }
+}
+
+/// What the limiters of all workers share.
 #[derive(Debug)]
-pub struct Limiter {
+pub struct Shared {
     /// `None` until rules were loaded for the first time.
     rules: ArcSwapOption<RuleSet>,
-    store: Store,
     clock: Clock,
-    key_prefix: Box<[u8]>,
-    modes: Modes,
+    options: Options,
     metrics: Arc<Metrics>,
+    /// Counters of rules that are counted here while the store is away.
+    fallback: Arc<MemoryStore>,
 }
 
-/// A descriptor that is to be counted: which one, under which limit and key.
-struct Due<'r> {
-    index: usize,
-    rule: Option<&'r Rule>,
-    limit: Limit,
-    key: CounterKey,
-}
-
-impl Limiter {
-    pub fn new(store: Store, clock: Clock, key_prefix: &str, modes: Modes, metrics: Arc<Metrics>) -> Self {
-        Self {
-            rules: ArcSwapOption::empty(),
-            store,
-            clock,
-            key_prefix: key_prefix.as_bytes().into(),
-            modes,
-            metrics,
-        }
+impl Shared {
+    pub fn new(clock: Clock, options: Options, metrics: Arc<Metrics>, fallback: Arc<MemoryStore>) -> Self {
+        Self { rules: ArcSwapOption::empty(), clock, options, metrics, fallback }
     }
 
     /// Puts `rules` in force; requests under way finish with the rules that they began with.
@@ -75,8 +97,48 @@ impl Limiter {
         self.rules.load_full()
     }
 
+    /// Counters of rules that are counted here while the store is away.
+    pub fn fallback(&self) -> &MemoryStore {
+        &self.fallback
+    }
+}
+
+/// One worker's limiter: decides requests by the rules in force and the counters of its store.
+#[derive(Debug)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+    store: Store,
+}
+
+/// A descriptor that is to be counted: which one, under which limit and key.
+struct Due<'r> {
+    index: usize,
+    rule: Option<&'r Rule>,
+    limit: Limit,
+    key: CounterKey,
+}
+
+impl Limiter {
+    pub fn new(shared: Arc<Shared>, store: Store) -> Self {
+        Self { shared, store }
+    }
+
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Waits until the store was tried once, so that the first call finds it; bounded.
+    pub async fn ready(&self) {
+        self.store.tried(TRYING).await;
+    }
+
+    /// Ends what the store still has to do, such as giving back; bounded.
+    pub async fn close(&self) {
+        self.store.close(CLOSING).await;
     }
 
     /// Decides one request.
@@ -91,35 +153,42 @@ impl Limiter {
             Ok(_) => CallOutcome::Ok,
             Err(_) => CallOutcome::Unavailable,
         };
-        self.metrics.called(outcome, began.elapsed());
+        self.shared.metrics.called(outcome, began.elapsed());
         decided
     }
 
     async fn decide_now(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
-        let snapshot = self.rules.load();
+        let snapshot = self.shared.rules.load();
         let rules = snapshot.as_deref().ok_or(DecideError::NoRules)?;
-        let now = self.clock.now();
+        let now = self.shared.clock.now();
         let (mut findings, due) = self.match_all(rules, request);
         let max_wait = budget.left().saturating_sub(HOLD_MARGIN);
-        let outcomes = {
-            let charges: SmallVec<[Charge<'_>; 4]> =
-                due.iter().map(|due| due.charge(cost_of(request, due.index), max_wait)).collect();
-            self.store.charge(&charges, now, budget).await
-        };
-        for (due, charged) in due.iter().zip(outcomes) {
+        let asked = due.iter().map(|due| due.charge(cost_of(request, due.index), max_wait)).collect();
+        let together = self.together(rules, request);
+        let charges =
+            charging::charge((&self.shared, &self.store), (&due, asked), together, now, budget).await;
+        for (due, outcome) in due.iter().zip(&charges.outcomes) {
             if let Some(finding) = findings.get_mut(due.index) {
                 let cost = cost_of(request, due.index).hits();
-                *finding = Finding::Counted { limit: due.limit, rule: due.rule, cost, charged };
+                let (limit, charged) = (outcome.limit, outcome.charged);
+                *finding = Finding::Counted { limit, rule: due.rule, cost, charged };
             }
         }
         self.record(&findings);
-        let mut answer = decision::decide(&findings, &self.modes)?;
+        let modes = &self.shared.options.modes;
+        let mut answer = decision::decide(&findings, modes)?;
         log(request, &findings, &answer);
-        self.hold_or_give_back(&due, &findings, request, &answer, now, budget).await;
-        if self.modes.dynamic_metadata {
+        self.hold_or_give_back(&due, &charges, &answer, now).await;
+        if modes.dynamic_metadata {
             answer.dynamic_metadata = Some(metadata(request, &findings, &answer));
         }
         Ok(answer)
+    }
+
+    fn together(&self, rules: &RuleSet, request: &Request) -> Together {
+        let admitted_only = self.shared.options.charging == Charging::Admitted
+            || rules.charging(&request.domain) == Charging::Admitted;
+        if admitted_only { Together::AllOrNothing } else { Together::No }
     }
 
     /// Step 4 and 5: which rule or override counts each descriptor, and under which key.
@@ -154,7 +223,11 @@ impl Limiter {
             let entries = descriptor.entries.iter().enumerate().map(|(i, entry)| {
                 (&entry.key[..], shared.get(i).copied().flatten().unwrap_or(&entry.value[..]))
             });
-            CounterKey::new(&self.key_prefix, &request.domain, entries, limit)
+            let options = &self.shared.options;
+            match options.key_style {
+                KeyStyle::Tidegate => CounterKey::new(&options.key_prefix, &request.domain, entries, limit),
+                KeyStyle::Envoyproxy => CounterKey::envoyproxy(&options.key_prefix, &request.domain, entries),
+            }
         };
         if let Some(limit) = descriptor.override_limit {
             if !rules.has_domain(&request.domain) {
@@ -176,19 +249,19 @@ impl Limiter {
     }
 
     fn unknown_domain<'r>(&self) -> Found<'r> {
-        self.metrics.unknown_domain();
+        self.shared.metrics.unknown_domain();
         Found::Nothing
     }
 
     /// Step 10: the rules' own counters, and one for all overrides.
     fn record(&self, findings: &[Finding<'_>]) {
         for finding in findings {
-            let Some((verdict, hits)) = decision::tally(finding, &self.modes) else {
+            let Some((verdict, hits)) = decision::tally(finding, &self.shared.options.modes) else {
                 continue;
             };
             match finding {
                 Finding::Counted { rule: Some(rule), .. } => rule.counters.record(verdict, hits),
-                _ => self.metrics.overrides.record(verdict, hits),
+                _ => self.shared.metrics.overrides.record(verdict, hits),
             }
         }
     }
@@ -198,29 +271,30 @@ impl Limiter {
     async fn hold_or_give_back(
         &self,
         due: &[Due<'_>],
-        findings: &[Finding<'_>],
-        request: &Request,
+        charges: &Charges<'_>,
         answer: &Answer,
         now: UnixMicros,
-        budget: Budget,
     ) {
         let mut longest = Duration::ZERO;
-        let mut slots: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
-        for due in due {
-            let Some(finding) = findings.get(due.index) else { continue };
-            let Some(charged) = admitted_slot(finding) else { continue };
-            if !self.modes.shadow && !finding.is_shadow() {
-                longest = longest.max(charged.delay);
+        let mut slots: SmallVec<[usize; 4]> = SmallVec::new();
+        for (place, (charge, outcome)) in charges.asked.iter().zip(&charges.outcomes).enumerate() {
+            if let (Algorithm::LeakyBucket { .. }, Cost::Charge(_), Ok(charged)) =
+                (outcome.limit.algorithm, charge.cost, &outcome.charged)
+                && charged.admitted
+            {
+                let is_shadow = due.get(place).and_then(|due| due.rule).is_some_and(|rule| rule.shadow_mode);
+                if !is_shadow && !self.shared.options.modes.shadow {
+                    longest = longest.max(charged.delay);
+                }
+                slots.push(place);
             }
-            slots.push(due.charge(Cost::refund(cost_of(request, due.index).hits()), Duration::MAX));
         }
-        if slots.is_empty() {
-            return;
-        }
-        if answer.overall == Code::OverLimit {
-            let _given_back = self.store.charge(&slots, now, budget).await;
-        } else if !longest.is_zero() {
-            tokio::time::sleep(longest).await;
+        if answer.overall == Code::Ok {
+            if !longest.is_zero() {
+                tokio::time::sleep(longest).await;
+            }
+        } else if !charges.spared {
+            charges.give_back(&slots, (&self.shared, &self.store), now);
         }
     }
 }
@@ -278,16 +352,6 @@ fn log(request: &Request, findings: &[Finding<'_>], answer: &Answer) {
 
 fn cost_of(request: &Request, index: usize) -> Cost {
     request.descriptors.get(index).map_or(Cost::Peek, |descriptor| descriptor.cost)
-}
-
-fn admitted_slot<'f>(finding: &'f Finding<'_>) -> Option<&'f Charged> {
-    match finding {
-        Finding::Counted { limit, cost, charged: Ok(charged), .. } => {
-            let leaky = matches!(limit.algorithm, Algorithm::LeakyBucket { .. });
-            (leaky && charged.admitted && *cost > Hits::ZERO).then_some(charged)
-        }
-        _ => None,
-    }
 }
 
 fn metadata(request: &Request, findings: &[Finding<'_>], answer: &Answer) -> crate::rules::Metadata {

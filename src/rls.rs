@@ -43,17 +43,43 @@ use crate::{
 pub trait Decide: 'static {
     /// Bound: returns within `budget`.
     fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>>;
+
+    /// Returns when it can decide, or when waiting longer would help nobody; bounded by itself. No call comes before.
+    fn ready(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
+    /// Ends what it still has to do once all calls were answered; bounded by itself.
+    fn close(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
 }
 
 impl Decide for Limiter {
     async fn decide(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
         Limiter::decide(self, request, budget).await
     }
+
+    async fn ready(&self) {
+        Limiter::ready(self).await;
+    }
+
+    async fn close(&self) {
+        Limiter::close(self).await;
+    }
 }
 
 impl<D: Decide> Decide for Arc<D> {
     fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>> {
         (**self).decide(request, budget)
+    }
+
+    fn ready(&self) -> impl Future<Output = ()> {
+        (**self).ready()
+    }
+
+    fn close(&self) -> impl Future<Output = ()> {
+        (**self).close()
     }
 }
 

@@ -24,7 +24,7 @@ mod vet;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 pub use counters::{Counted, RuleCounters, Verdict};
@@ -69,6 +69,24 @@ pub enum Posture {
     Allow,
     Deny,
     Local,
+}
+
+/// When the counters of a request are charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Charging {
+    #[default]
+    Always,
+    /// Only if the request is admitted (`charge: admitted`).
+    Admitted,
+}
+
+/// Which algorithms rules may ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithms {
+    #[default]
+    All,
+    /// The store counts fixed windows only (`COUNTER_KEYS=envoyproxy`).
+    FixedWindow,
 }
 
 /// What a rule grants.
@@ -123,6 +141,7 @@ pub struct Match<'r> {
 pub struct LoadOptions<'p> {
     /// Whether files may share a domain, each adding its top-level descriptors (`MERGE_DOMAIN_CONFIG`).
     pub merge_domains: bool,
+    pub algorithms: Algorithms,
     /// The set that is replaced: a rule of the same full key goes on with its predecessor's counters.
     pub previous: Option<&'p RuleSet>,
 }
@@ -142,6 +161,8 @@ pub struct RuleSet {
     tree: Tree,
     /// The numbers written beside `unlimited: true`, by full key: they mean nothing, and the reference shows them.
     leftovers: HashMap<Box<str>, u32>,
+    /// The domains with `charge: admitted`.
+    charging_admitted: HashSet<Box<[u8]>>,
 }
 
 impl RuleSet {
@@ -170,6 +191,15 @@ impl RuleSet {
     /// Whether there are rules for a domain, be it only that it is named.
     pub fn has_domain(&self, name: &[u8]) -> bool {
         self.tree.has_domain(name)
+    }
+
+    /// When the counters of this domain are charged.
+    pub fn charging(&self, domain: &[u8]) -> Charging {
+        if !self.charging_admitted.is_empty() && self.charging_admitted.contains(domain) {
+            Charging::Admitted
+        } else {
+            Charging::Always
+        }
     }
 
     /// Every rule that grants something, in the order of declaration. Rules of one full key (a dot in a domain or key can

@@ -8,6 +8,7 @@ mod error;
 mod given;
 mod go;
 mod markdown;
+mod redis;
 mod rules_source;
 mod sink;
 mod store;
@@ -16,12 +17,18 @@ mod unbuilt;
 mod value;
 mod words;
 
-use std::{fmt, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
 
 pub use self::{
     error::{Problem, SettingsError},
     given::{Given, Origin},
     markdown::markdown,
+    redis::{RedisHealth, RedisSettings, TlsFiles},
     sink::StatsSink,
     store::{StoreKind, StoreSettings},
     table::{Row, Shown, TABLE},
@@ -58,6 +65,10 @@ pub struct Settings {
 
     pub store: StoreSettings,
     pub store_failure_posture: Posture,
+    /// How many replicas share a limit that is counted locally.
+    pub local_fallback_replicas: NonZeroU32,
+    /// A refused request charges nothing, in every domain.
+    pub charge_admitted: bool,
     pub cache_key_prefix: String,
 
     pub near_limit_ratio: f32,
@@ -128,7 +139,7 @@ impl Settings {
         let values = Values::read(given, &mut problems);
         let grpc = grpc_listener(&values, &mut problems);
         let rules = rules_source::choose(&values, given, &mut problems);
-        let store = store::choose(&values, given, &mut problems);
+        let store = store::choose(&values, given, &mut problems, &mut warnings);
         ports_differ(&values, &mut problems);
         let stats_sink = sink::choose(&values, &mut problems, &mut warnings);
         unbuilt::look(given, &mut problems, &mut warnings);
@@ -152,6 +163,9 @@ impl Settings {
             healthy_with_at_least_one_config_loaded: values.healthy_with_at_least_one_config_loaded.value,
             store,
             store_failure_posture: values.store_failure_posture.value,
+            local_fallback_replicas: NonZeroU32::new(values.local_fallback_replicas.value.get())
+                .unwrap_or(NonZeroU32::MIN),
+            charge_admitted: values.stop_cache_key_increment_when_overlimit.value,
             cache_key_prefix: values.cache_key_prefix.value.as_str().to_owned(),
             near_limit_ratio: values.near_limit_ratio.value,
             shadow_mode: values.shadow_mode.value,

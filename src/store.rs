@@ -4,12 +4,15 @@
 //! first charge.
 
 pub mod memory;
+pub mod pair;
+pub mod redis;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use self::{memory::MemoryStore, pair::Pair};
 use crate::{
     clock::UnixMicros,
     key::CounterKey,
@@ -62,10 +65,12 @@ pub enum StoreError {
     Unavailable,
 }
 
-/// The stores there are.
+/// One worker's way to the counters.
 #[derive(Debug)]
 pub enum Store {
-    Memory(memory::MemoryStore),
+    /// All workers have the same counters.
+    Memory(Arc<MemoryStore>),
+    Redis(Pair),
 }
 
 impl Store {
@@ -73,13 +78,61 @@ impl Store {
     ///
     /// Shapes: the reply has one element per charge, in the same order.
     /// Bound: returns within `budget`.
-    #[expect(
-        clippy::unused_async,
-        reason = "the stores on the network await; callers must not depend on memory's not doing so"
-    )]
-    pub async fn charge(&self, charges: &[Charge<'_>], now: UnixMicros, _budget: Budget) -> Outcomes {
+    pub async fn charge(&self, charges: &[Charge<'_>], now: UnixMicros, budget: Budget) -> Outcomes {
         match self {
             Self::Memory(store) => charges.iter().map(|charge| Ok(store.charge(charge, now))).collect(),
+            Self::Redis(pair) => pair.charge(charges, now, budget).await,
         }
     }
+
+    /// Charges every counter, or none where a charge is refused whose element in `enforced` is true. A charge that was
+    /// spared says what a look would have said.
+    ///
+    /// In memory this is one atomic step. In Redis it is one on each server (on a cluster, in each slot); what others have
+    /// counted is given back after the answer.
+    pub async fn charge_all_or_nothing(
+        &self,
+        charges: &[Charge<'_>],
+        enforced: &[bool],
+        now: UnixMicros,
+        budget: Budget,
+    ) -> Outcomes {
+        match self {
+            Self::Memory(store) => {
+                store.charge_all_or_nothing(charges, enforced, now).into_iter().map(Ok).collect()
+            }
+            Self::Redis(pair) => pair.charge_all_or_nothing(charges, enforced, now, budget).await,
+        }
+    }
+
+    /// Gives back what these charges, which were admitted at `now`, have taken. Never waits: in Redis after the answer.
+    pub fn give_back(&self, charges: &[Charge<'_>], now: UnixMicros) {
+        match self {
+            Self::Memory(store) => store.give_back(charges, now),
+            Self::Redis(pair) => pair.give_back(charges, now),
+        }
+    }
+
+    /// Waits until every server was tried once, at most `within`.
+    pub async fn tried(&self, within: Duration) {
+        if let Self::Redis(pair) = self {
+            pair.tried(within).await;
+        }
+    }
+
+    /// Ends what is still under way, within `within`.
+    pub async fn close(&self, within: Duration) {
+        if let Self::Redis(pair) = self {
+            pair.close(within).await;
+        }
+    }
+}
+
+/// Whether some refusal refuses the request: it is enforced, and it is of a charge, not of a look.
+pub fn refuses(charges: &[Charge<'_>], enforced: &[bool], outcomes: &Outcomes) -> bool {
+    let mut all = charges.iter().zip(enforced).zip(outcomes);
+    all.any(|((charge, enforced), outcome)| {
+        let refused = matches!(outcome, Ok(charged) if !charged.admitted);
+        refused && *enforced && matches!(charge.cost, Cost::Charge(_))
+    })
 }

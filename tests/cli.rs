@@ -261,15 +261,23 @@ fn a_server_that_cannot_start_says_everything_that_is_wrong() {
 }
 
 #[test]
-fn started_as_the_reference_it_expects_redis_and_ignores_arguments() {
+fn started_as_the_reference_it_ignores_arguments_and_waits_for_redis_as_long_as_it_is_told() {
     let temp = TempDir::new().unwrap();
     let program = temp.path().join("ratelimit");
     symlink(tidegate(), &program).unwrap();
-    run_as(&program, temp.path(), &[], &["--what", "ever"]).assert(
-        1,
-        &[],
-        &["started as `ratelimit`", "BACKEND_TYPE=memory"],
-    );
+    let socket = temp.path().join("nobody-is-there.sock").display().to_string();
+    let variables = [
+        ("GRPC_HOST", "127.0.0.1"),
+        ("GRPC_PORT", "0"),
+        ("HOST", "127.0.0.1"),
+        ("PORT", "0"),
+        ("DEBUG_HOST", "127.0.0.1"),
+        ("DEBUG_PORT", "0"),
+        ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms"),
+        ("REDIS_STARTUP_MAX_ELAPSED_TIME", "20ms"),
+    ];
+    run_as(&program, temp.path(), &[&variables[..], &[("REDIS_URL", &socket)]].concat(), &["--what", "ever"])
+        .assert(1, &[], &["gave up waiting for Redis after REDIS_STARTUP_MAX_ELAPSED_TIME", &socket]);
 }
 
 /// Three hits a minute for every first descriptor, nothing for the others, and an error for the domain `broken`.

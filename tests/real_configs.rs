@@ -35,7 +35,7 @@ fn read(folder: &str, prefix: &str) -> Vec<RuleFile> {
 }
 
 fn load(files: &[RuleFile], merge_domains: bool) -> Loaded {
-    let options = LoadOptions { merge_domains, previous: None };
+    let options = LoadOptions { merge_domains, ..LoadOptions::default() };
     RuleSet::load(files, &options).unwrap_or_else(|problems| panic!("{problems}"))
 }
 

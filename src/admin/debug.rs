@@ -23,7 +23,7 @@ pub fn router(admin: Admin) -> Router {
 
 /// One line for each rule that grants something; nothing while no rules were loaded.
 async fn rlconfig(State(admin): State<Admin>) -> String {
-    admin.limiter.rules().map(|rules| rules.dump()).unwrap_or_default()
+    admin.limiter.shared().rules().map(|rules| rules.dump()).unwrap_or_default()
 }
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {

@@ -1,5 +1,7 @@
 //! The metrics as Prometheus reads them. Each family is declared once, here, with the question that it answers.
 
+mod redis;
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use prometheus_client::{
@@ -13,7 +15,7 @@ use super::Admin;
 use crate::{
     limiter::Limiter,
     rls::serve::Counts,
-    rules::{Counted, RuleCounters, Verdict},
+    rules::{Counted, Posture, RuleCounters, Verdict},
     store::Store,
     telemetry::metrics::{CallOutcome, Metrics},
 };
@@ -79,7 +81,7 @@ impl Page {
 
     /// Which limit fired, how often, and was it enforced?
     fn rules(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let rules = self.limiter.rules();
+        let rules = self.limiter.shared().rules();
         // Two rules of one name share their counters.
         let by_name: BTreeMap<&str, &RuleCounters> = rules
             .iter()
@@ -114,9 +116,20 @@ impl Page {
         gauge(encoder, "tidegate_rules", "Rules in force that grant something.", to_u64(n_rules))
     }
 
-    /// How full is the memory, and what was forgotten?
+    /// What did the store not answer, how full is the memory, and what was forgotten?
     fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Store::Memory(memory) = self.limiter.store();
+        let postures = Posture::ALL
+            .map(|posture| ([("posture", posture.name())], self.metrics.postures_applied(posture)));
+        counters(
+            encoder,
+            "tidegate_store_failure_postures",
+            "Counters that could not be charged, by what their rule says then.",
+            postures,
+        )?;
+        if let Store::Redis(pair) = self.limiter.store() {
+            redis::encode(pair, encoder)?;
+        }
+        let memory = self.limiter.shared().fallback();
         gauge(encoder, "tidegate_memory_keys", "Counters in memory.", to_u64(memory.len()))?;
         gauge(
             encoder,
@@ -177,6 +190,19 @@ fn gauges<L: EncodeLabelSet>(
     name: &str,
     help: &str,
     series: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, n) in series {
+        ConstGauge::new(n).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn float_gauges<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl IntoIterator<Item = (L, f64)>,
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, n) in series {

@@ -10,8 +10,8 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::{
     clock::{Clock, UnixMicros},
-    decision::Modes,
     health::RulesNeeded,
+    limiter::{Options, Shared},
     rules::{LoadOptions, RuleFile, RuleSet},
     store::{Store, memory::MemoryStore},
 };
@@ -30,13 +30,14 @@ fn admin(rules: Option<&str>) -> Admin {
     let metrics = Arc::new(Metrics::default());
     let health = Arc::new(Health::new(RulesNeeded::Loaded));
     let clock = Clock::manual(UnixMicros::from_secs(1_000_000));
-    let store = Store::Memory(MemoryStore::new(100));
-    let limiter = Arc::new(Limiter::new(store, clock, "", Modes::default(), Arc::clone(&metrics)));
+    let memory = Arc::new(MemoryStore::new(100));
+    let shared = Shared::new(clock, Options::default(), Arc::clone(&metrics), Arc::clone(&memory));
+    let limiter = Arc::new(Limiter::new(Arc::new(shared), Store::Memory(memory)));
     if let Some(rules) = rules {
         let file = RuleFile { name: "limits.yaml".to_owned(), bytes: rules.as_bytes().to_vec() };
         let loaded = RuleSet::load(&[file], &LoadOptions::default()).unwrap();
         health.rules_loaded(loaded.rules.n_domains());
-        limiter.set_rules(Arc::new(loaded.rules));
+        limiter.shared().set_rules(Arc::new(loaded.rules));
     }
     Admin { limiter, health, metrics, counts: Counts::default(), budget: Duration::from_secs(1) }
 }

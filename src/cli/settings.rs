@@ -84,12 +84,16 @@ fn text(settings: &Settings, out: &mut Output<'_>) -> anyhow::Result<()> {
     out.table(["setting", "value", "from"], &rows)?;
     out.line(&[])?;
     out.line(&[(Style::Weak, "rules from "), (Style::Plain, &settings.rules.to_string())])?;
-    out.line(&[(Style::Weak, "store: memory, because "), (Style::Plain, &settings.store.why)])?;
+    out.line(&[(Style::Weak, store(settings)), (Style::Plain, &settings.store.why)])?;
     out.line(&[(Style::Weak, "statistics: "), (Style::Plain, sink(settings.stats_sink))])?;
     for warning in &settings.warnings {
         out.line(&[(Style::Odd, "warning: "), (Style::Plain, warning)])?;
     }
     Ok(())
+}
+
+fn store(settings: &Settings) -> &'static str {
+    if settings.store.redis().is_some() { "store: redis, because " } else { "store: memory, because " }
 }
 
 fn sink(sink: StatsSink) -> &'static str {

@@ -147,21 +147,68 @@ fn headers_show_the_tightest_limit() {
     );
 }
 
+fn failed(rule: Option<&Rule>, says: FailureSays) -> Finding<'_> {
+    let failure = StoreFailure { error: StoreError::Unavailable, says };
+    Finding::Counted { limit: limit(10), rule, cost: Hits::new(1), charged: Err(failure) }
+}
+
 #[test]
 fn a_store_failure_is_not_a_refusal() {
     let (enforced, shadow) = (rule(false, false), rule(true, false));
-    let failed = |rule| Finding::Counted {
-        limit: limit(10),
-        rule: Some(rule),
-        cost: Hits::new(1),
-        charged: Err(StoreError::Unavailable),
-    };
-    assert_eq!(decide(&[failed(&enforced)], &Modes::default()), Err(StoreError::Unavailable));
-    assert_eq!(overall_of(&[failed(&shadow)], &Modes::default()), Code::Ok);
+    let error = |rule| failed(Some(rule), FailureSays::Error);
+    assert_eq!(decide(&[error(&enforced)], &Modes::default()), Err(StoreError::Unavailable));
     assert_eq!(
-        tally(&failed(&enforced), &Modes::default()),
+        tally(&error(&enforced), &Modes::default()),
         Some((Verdict::StoreFailure, Counted::default()))
     );
+    for says in [FailureSays::Error, FailureSays::Allow, FailureSays::Deny] {
+        let answer = decide(&[failed(Some(&shadow), says)], &Modes::default()).unwrap();
+        assert_eq!(
+            (answer.overall, answer.statuses[0].code),
+            (Code::Ok, Code::Ok),
+            "{says:?} in shadow mode"
+        );
+    }
+    let modes = Modes { shadow: true, ..Modes::default() };
+    assert_eq!(overall_of(&[error(&enforced)], &modes), Code::Ok, "nothing is enforced");
+}
+
+#[test]
+fn a_rule_may_allow_or_deny_without_its_counter() {
+    let modes = Modes { headers: named(), ..Modes::default() };
+    let allowed = decide(&[failed(None, FailureSays::Allow), counted(None, 9, 1, 1)], &modes).unwrap();
+    assert_eq!((allowed.overall, allowed.statuses[0].code), (Code::Ok, Code::Ok));
+    assert!(allowed.statuses[0].limit.is_none(), "nothing is known of it");
+    assert_eq!(allowed.headers[0].1, 9, "the limit that is known is the tightest");
+
+    let denied = decide(&[failed(None, FailureSays::Deny)], &modes).unwrap();
+    assert_eq!((denied.overall, denied.statuses[0].code), (Code::OverLimit, Code::OverLimit));
+    let retry_after = denied.headers.last().unwrap();
+    assert_eq!((&*retry_after.0, retry_after.1), ("retry-after", 1));
+}
+
+#[test]
+fn of_several_outcomes_a_refusal_wins_then_a_denial_then_an_error() {
+    let (error, deny) = (|| failed(None, FailureSays::Error), || failed(None, FailureSays::Deny));
+    let (over, room) = (|| counted(None, 1, 1, 1), || counted(None, 9, 1, 1));
+    let modes = Modes::default();
+    let codes = |findings: &[Finding<'_>]| {
+        decide(findings, &modes).map(|answer| answer.statuses.iter().map(|s| s.code).collect::<Vec<_>>())
+    };
+    assert_eq!(codes(&[error(), over()]), Ok(vec![Code::Ok, Code::OverLimit]));
+    assert_eq!(codes(&[error(), deny()]), Ok(vec![Code::Ok, Code::OverLimit]));
+    assert_eq!(codes(&[room(), error(), failed(None, FailureSays::Allow)]), Err(StoreError::Unavailable));
+    let shadow = rule(true, false);
+    assert_eq!(
+        codes(&[error(), counted(Some(&shadow), 1, 1, 1)]),
+        Err(StoreError::Unavailable),
+        "a shadow rule refuses nothing"
+    );
+    let quota = rule(false, true);
+    let (denied, failed) =
+        (failed(Some(&quota), FailureSays::Deny), failed(Some(&quota), FailureSays::Error));
+    assert_eq!(codes(&[denied.clone(), counted(Some(&quota), 9, 1, 1)]).map(|_| ()), Ok(()));
+    assert_eq!(codes(&[denied, failed]), Err(StoreError::Unavailable), "quota rules refuse all together");
 }
 
 #[test]

@@ -23,6 +23,10 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
+    pub(super) fn standing(window: u64, count: Hits) -> Self {
+        Self { window, count }
+    }
+
     pub(super) fn charge(&mut self, limit: &Limit, now: UnixMicros, cost: Cost) -> Charged {
         let (length, most) = (limit.window.micros(), Hits::new(u64::from(limit.requests_per_unit)));
         let Self { window, count: used_before } = self.at(now.get() / length);

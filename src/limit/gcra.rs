@@ -121,6 +121,10 @@ impl Rate {
 }
 
 impl Gcra {
+    pub(super) fn standing(empty_at: u64, rest: u32) -> Self {
+        Self { empty_at, rest }
+    }
+
     /// What is still to drain at `now`, at most `full`.
     pub(super) fn debt(&self, rate: Rate, full: Span, now: UnixMicros) -> Span {
         let whole = self.rest >= rate.requests;

@@ -59,6 +59,11 @@ impl Queue {
         rate.span(self.slots.saturating_sub(hits)).min(self.max_delay)
     }
 
+    /// The longest wait that a cost of so many hits may have in front of it; `None` if it never fits.
+    pub(super) fn wait_allowed(&self, rate: Rate, hits: u64) -> Option<Span> {
+        (hits <= u64::from(self.scale.requests)).then(|| self.allowed(rate, hits).min(self.max_wait))
+    }
+
     /// How many single hits would get in now.
     fn remaining(&self, rate: Rate, wait: Span) -> Hits {
         let allowed = self.allowed(rate, 1);
@@ -75,10 +80,9 @@ pub(super) fn charge(bucket: &mut Gcra, queue: &Queue, now: UnixMicros, cost: Co
     };
     let wait = bucket.debt(rate, rate.span(u64::from(scale.capacity)), now);
     let hits = cost.hits().get();
-    let fits_ever = hits <= u64::from(scale.requests);
-    let allowed = queue.allowed(rate, hits).min(queue.max_wait);
+    let allowed = queue.wait_allowed(rate, hits);
     let charges = matches!(cost, Cost::Charge(_));
-    let admitted = !charges || (fits_ever && wait <= allowed);
+    let admitted = !charges || allowed.is_some_and(|allowed| wait <= allowed);
     let after = match cost {
         Cost::Charge(hits) if admitted => rate.plus(wait, rate.span(hits.get())),
         Cost::Refund(hits) => given_back(rate, wait, hits, scale.capacity()),
@@ -92,10 +96,10 @@ pub(super) fn charge(bucket: &mut Gcra, queue: &Queue, now: UnixMicros, cost: Co
         used_before,
         used_after: if admitted { used } else { used_before.plus(cost.hits()) },
         remaining: queue.remaining(rate, after),
-        reset_after: match (admitted, fits_ever) {
-            (true, _) => after.up(),
-            (false, true) => rate.minus(wait, allowed).up(),
-            (false, false) => Duration::from_micros(scale.window()),
+        reset_after: match allowed {
+            _ if admitted => after.up(),
+            Some(allowed) => rate.minus(wait, allowed).up(),
+            None => Duration::from_micros(scale.window()),
         },
         delay: if charges && admitted { wait.up() } else { Duration::ZERO },
     }

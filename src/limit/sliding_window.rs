@@ -35,6 +35,10 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
+    pub(super) fn standing(window: u64, current: u32, previous: u32) -> Self {
+        Self { window, current, previous }
+    }
+
     pub(super) fn charge(&mut self, limit: &Limit, now: UnixMicros, cost: Cost) -> Charged {
         let (length, most) = (limit.window.micros(), u64::from(limit.requests_per_unit));
         let mut counter = self.at(now.get() / length);

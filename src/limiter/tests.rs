@@ -1,183 +1,167 @@
-use std::num::NonZeroU32;
+//! Whole decisions, in memory, on a clock that stands still; and with a Redis that is not there.
 
-use bytes::Bytes;
+mod decisions;
+
+use std::sync::Arc;
 
 use super::*;
 use crate::{
+    clock::UnixMicros,
     descriptor::Entry,
-    limit::{Unit, Window},
+    limit::Hits,
     rules::{LoadOptions, RuleFile},
-    store::memory::MemoryStore,
+    store::{
+        pair::Pair,
+        redis::{
+            RedisConfig, RedisStore,
+            config::{SocketType, Topology, TopologyKind},
+        },
+    },
 };
 
-const SECOND: Duration = Duration::from_secs(1);
+const TWO_LIMITS: &str = "
+domain: d
+descriptors:
+  - key: wide
+    rate_limit: {unit: hour, requests_per_unit: 10}
+  - key: narrow
+    rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 0}
+";
 
-fn limiter(rules: &str, modes: Modes) -> Limiter {
-    let store = Store::Memory(MemoryStore::new(1000));
+fn shared(rules: &str, options: Options) -> Arc<Shared> {
     let clock = Clock::manual(UnixMicros::from_secs(1_000_000));
-    let limiter = Limiter::new(store, clock, "", modes, Arc::default());
-    put(&limiter, rules);
+    let memory = Arc::new(MemoryStore::new(100));
+    let shared = Shared::new(clock, options, Arc::new(Metrics::default()), memory);
+    let file = RuleFile { name: "limits.yaml".to_owned(), bytes: rules.as_bytes().to_vec() };
+    shared.set_rules(Arc::new(RuleSet::load(&[file], &LoadOptions::default()).unwrap().rules));
+    Arc::new(shared)
+}
+
+fn in_memory(rules: &str, options: Options) -> Limiter {
+    let shared = shared(rules, options);
+    let store = Store::Memory(Arc::clone(&shared.fallback));
+    Limiter::new(shared, store)
+}
+
+/// A limiter whose Redis nobody has started.
+async fn without_store(rules: &str, options: Options) -> Limiter {
+    let path = "/nonexistent/tidegate-test.sock";
+    let topology = Topology::parse(TopologyKind::Single, SocketType::Unix, path).unwrap();
+    let redis = crate::store::redis::Shared::new(
+        RedisConfig::new(topology),
+        Clock::manual(UnixMicros::from_secs(1_000_000)),
+    );
+    let main = RedisStore::connect(redis.unwrap());
+    let limiter = Limiter::new(shared(rules, options), Store::Redis(Pair { main, per_second: None }));
+    limiter.ready().await;
     limiter
 }
 
-fn put(limiter: &Limiter, rules: &str) {
-    let file = RuleFile { name: "limits.yaml".to_owned(), bytes: rules.as_bytes().to_vec() };
-    let loaded = RuleSet::load(&[file], &LoadOptions::default()).expect("the rules of the test are good");
-    limiter.set_rules(Arc::new(loaded.rules));
+fn request(keys: &[&str]) -> Request {
+    let descriptors = keys.iter().map(|key| Descriptor {
+        entries: vec![Entry { key: key.to_string().into(), value: "x".into() }],
+        cost: Cost::Charge(Hits::new(1)),
+        hits_addend: None,
+        override_limit: None,
+    });
+    Request { domain: "d".into(), descriptors: descriptors.collect(), hits_addend: 0 }
 }
 
-/// Descriptors of one entry each, `key=value`, of cost 1.
-fn request(descriptors: &[&str]) -> Request {
-    let descriptor = |text: &&str| {
-        let (key, value) = text.split_once('=').unwrap();
-        Descriptor {
-            entries: vec![Entry {
-                key: Bytes::copy_from_slice(key.as_bytes()),
-                value: Bytes::copy_from_slice(value.as_bytes()),
-            }],
-            cost: Cost::Charge(Hits::new(1)),
-            hits_addend: None,
-            override_limit: None,
-        }
-    };
-    let descriptors = descriptors.iter().map(descriptor).collect();
-    Request { domain: Bytes::from_static(b"d"), descriptors, hits_addend: 0 }
-}
-
-async fn ask(limiter: &Limiter, descriptors: &[&str]) -> Answer {
-    limiter.decide(&request(descriptors), Budget::of(SECOND)).await.unwrap()
-}
-
-/// How long the answer was held, and what it is.
-async fn held(limiter: &Limiter, descriptors: &[&str]) -> (Duration, Code) {
-    let began = tokio::time::Instant::now();
-    let answer = ask(limiter, descriptors).await;
-    (began.elapsed(), answer.overall)
+async fn ask(limiter: &Limiter, keys: &[&str]) -> Result<(Code, Vec<u32>), DecideError> {
+    let answer = limiter.decide(&request(keys), Budget::of(Duration::from_secs(5))).await?;
+    Ok((answer.overall, answer.statuses.iter().map(|status| status.remaining).collect()))
 }
 
 #[tokio::test]
-async fn without_rules_there_is_no_answer() {
-    let store = Store::Memory(MemoryStore::new(10));
-    let limiter = Limiter::new(store, Clock::process(), "", Modes::default(), Arc::default());
-    let outcome = limiter.decide(&request(&["a=1"]), Budget::of(SECOND)).await;
-    assert_eq!(outcome, Err(DecideError::NoRules));
+async fn a_refused_request_charges_its_other_counters_unless_told_not_to() {
+    for (rules, charging, left) in [
+        (TWO_LIMITS.to_owned(), Charging::Always, 8),
+        (TWO_LIMITS.to_owned(), Charging::Admitted, 9),
+        (format!("charge: admitted{TWO_LIMITS}"), Charging::Always, 9),
+    ] {
+        let limiter = in_memory(&rules, Options { charging, ..Options::default() });
+        assert_eq!(ask(&limiter, &["wide", "narrow"]).await, Ok((Code::Ok, vec![9, 0])));
+        assert_eq!(ask(&limiter, &["wide", "narrow"]).await, Ok((Code::OverLimit, vec![left, 0])));
+        assert_eq!(ask(&limiter, &["wide"]).await, Ok((Code::Ok, vec![left - 1])));
+    }
 }
 
 #[tokio::test]
-async fn a_descriptor_sent_twice_counts_twice() {
-    let limiter = limiter(
-        "{domain: d, descriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 3}}]}",
-        Modes::default(),
+async fn what_is_not_enforced_spares_no_counter() {
+    let limiter = in_memory(TWO_LIMITS, Options { charging: Charging::Admitted, ..Options::default() });
+    assert_eq!(ask(&limiter, &["wide", "shadow"]).await, Ok((Code::Ok, vec![9, 0])));
+    let modes = Modes { shadow: true, ..Modes::default() };
+    let options = Options { charging: Charging::Admitted, modes, ..Options::default() };
+    let limiter = in_memory(TWO_LIMITS, options);
+    for left in [9, 8] {
+        assert_eq!(ask(&limiter, &["wide", "narrow"]).await, Ok((Code::Ok, vec![left, 0])));
+    }
+}
+
+#[tokio::test]
+async fn each_posture_has_its_answer_and_its_count() {
+    let answers = [
+        (Posture::Error, Err(DecideError::Store(StoreError::Unavailable))),
+        (Posture::Allow, Ok((Code::Ok, vec![0]))),
+        (Posture::Deny, Ok((Code::OverLimit, vec![0]))),
+        (Posture::Local, Ok((Code::Ok, vec![9]))),
+    ];
+    for (posture, expected) in answers {
+        let limiter = without_store(TWO_LIMITS, Options { posture, ..Options::default() }).await;
+        assert_eq!(ask(&limiter, &["wide"]).await, expected, "{posture:?}");
+        assert_eq!(limiter.shared.metrics.postures_applied(posture), 1);
+        assert_eq!(ask(&limiter, &["shadow"]).await, Ok((Code::Ok, vec![0])), "shadow rules change nothing");
+        assert_eq!(limiter.shared.metrics.postures_applied(posture), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_rule_s_own_posture_goes_before_the_process_s() {
+    let rules = "
+domain: d
+descriptors:
+  - key: open
+    rate_limit: {unit: hour, requests_per_unit: 1, on_store_failure: allow}
+";
+    let limiter = without_store(rules, Options { posture: Posture::Deny, ..Options::default() }).await;
+    assert_eq!(ask(&limiter, &["open"]).await, Ok((Code::Ok, vec![0])));
+}
+
+#[tokio::test]
+async fn counted_locally_a_node_enforces_its_share() {
+    let replicas = NonZeroU32::new(4).unwrap();
+    let options = Options { posture: Posture::Local, replicas, ..Options::default() };
+    let limiter = without_store(TWO_LIMITS, options).await;
+    for expected in
+        [(Code::Ok, vec![2]), (Code::Ok, vec![1]), (Code::Ok, vec![0]), (Code::OverLimit, vec![0])]
+    {
+        assert_eq!(ask(&limiter, &["wide"]).await, Ok(expected));
+    }
+    assert_eq!(
+        ask(&limiter, &["narrow"]).await,
+        Ok((Code::Ok, vec![0])),
+        "a share is never rounded to nothing"
     );
-    let remaining = |answer: &Answer| answer.statuses.iter().map(|s| s.remaining).collect::<Vec<_>>();
-    assert_eq!(remaining(&ask(&limiter, &["a=1", "a=1"]).await), [2, 1]);
-    let third = ask(&limiter, &["a=1", "a=1"]).await;
-    assert_eq!((remaining(&third), third.overall), (vec![0, 0], Code::OverLimit));
 }
 
 #[tokio::test]
-async fn replaced_rules_are_not_counted() {
-    let limiter = limiter(
-        "{domain: d, descriptors: [
-           {key: base, rate_limit: {unit: hour, requests_per_unit: 1, name: base}},
-           {key: more, rate_limit: {unlimited: true, replaces: [{name: base}]}},
-           {key: x, rate_limit: {unit: hour, requests_per_unit: 1, name: x, replaces: [{name: y}]}},
-           {key: y, rate_limit: {unit: hour, requests_per_unit: 1, name: y, replaces: [{name: x}]}}]}",
-        Modes::default(),
-    );
-    for _ in 0..3 {
-        let answer = ask(&limiter, &["base=1", "more=1"]).await;
-        let limits: Vec<_> = answer.statuses.iter().map(|s| (s.limit.is_some(), s.remaining)).collect();
-        assert_eq!((answer.overall, limits), (Code::Ok, vec![(false, 0), (false, u32::MAX)]));
-    }
-    assert_eq!(ask(&limiter, &["base=1"]).await.statuses[0].remaining, 0, "its first hit");
-    for _ in 0..3 {
-        assert_eq!(ask(&limiter, &["x=1", "y=1"]).await.overall, Code::Ok, "each replaces the other");
-    }
-}
-
-#[tokio::test]
-async fn a_limit_from_the_request_goes_before_the_rules_of_a_known_domain() {
-    let limiter = limiter(
-        "{domain: d, descriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]}",
-        Modes::default(),
-    );
-    let window = Window::new(Unit::Minute, NonZeroU32::new(5).unwrap()).unwrap();
-    let limit = Limit { requests_per_unit: 1, window, algorithm: Algorithm::FixedWindow };
-    let mut asked = request(&["other=1"]);
-    asked.descriptors[0].override_limit = Some(limit);
-    let codes = async |asked: &Request| {
-        let answer = limiter.decide(asked, Budget::of(SECOND)).await.unwrap();
-        (answer.overall, answer.statuses[0].limit.as_ref().map(|current| current.limit))
-    };
-    assert_eq!(codes(&asked).await, (Code::Ok, Some(limit)));
-    assert_eq!(codes(&asked).await, (Code::OverLimit, Some(limit)));
-    asked.domain = Bytes::from_static(b"elsewhere");
-    assert_eq!(codes(&asked).await, (Code::Ok, None));
-}
-
-#[tokio::test]
-async fn counting_goes_on_under_a_changed_limit() {
-    let rules = |n| {
-        format!(
-            "{{domain: d, descriptors: [{{key: a, rate_limit: {{unit: hour, requests_per_unit: {n}}}}}]}}"
-        )
-    };
-    let limiter = limiter(&rules(2), Modes::default());
-    for _ in 0..5 {
-        ask(&limiter, &["a=1"]).await;
-    }
-    put(&limiter, &rules(10));
-    let answer = ask(&limiter, &["a=1"]).await;
-    assert_eq!((answer.overall, answer.statuses[0].remaining), (Code::Ok, 4), "five before this one");
-    put(&limiter, &rules(3));
-    assert_eq!(ask(&limiter, &["a=1"]).await.overall, Code::OverLimit);
-}
-
-const LEAKY: &str = "{domain: d, descriptors: [
-    {key: slow, rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, max_delay: 300ms}},
-    {key: trial, shadow_mode: true,
-     rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, max_delay: 300ms}},
-    {key: banned, rate_limit: {unit: hour, requests_per_unit: 0}}]}";
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_is_held_until_its_slot() {
-    let limiter = limiter(LEAKY, Modes::default());
-    let slot = Duration::from_millis(100);
-    for n in 0..4 {
-        let (waited, code) = held(&limiter, &["slow=1"]).await;
-        assert!(
-            code == Code::Ok && waited >= slot * n && waited < slot * n + Duration::from_millis(5),
-            "{waited:?}"
-        );
-    }
-    assert_eq!(held(&limiter, &["slow=1"]).await, (Duration::ZERO, Code::OverLimit), "the queue is full");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_wait_is_cut_to_the_budget_and_refused_beyond() {
-    let limiter = limiter(LEAKY, Modes::default());
-    ask(&limiter, &["slow=1"]).await;
-    let budget = Budget::of(Duration::from_millis(50));
-    let refused = limiter.decide(&request(&["slow=1"]), budget).await.unwrap();
-    assert_eq!(refused.overall, Code::OverLimit, "the next slot is 100 ms away");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_request_answers_at_once_and_gives_its_slot_back() {
-    let limiter = limiter(LEAKY, Modes::default());
-    for _ in 0..5 {
-        assert_eq!(held(&limiter, &["slow=1", "banned=1"]).await, (Duration::ZERO, Code::OverLimit));
-    }
-    assert_eq!(held(&limiter, &["slow=1"]).await, (Duration::ZERO, Code::Ok), "nothing is in front of it");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_in_shadow_mode_holds_nobody() {
-    let by_rule = limiter(LEAKY, Modes::default());
-    let everywhere = limiter(LEAKY, Modes { shadow: true, ..Modes::default() });
-    for _ in 0..6 {
-        assert_eq!(held(&by_rule, &["trial=1"]).await, (Duration::ZERO, Code::Ok));
-        assert_eq!(held(&everywhere, &["slow=1"]).await, (Duration::ZERO, Code::Ok));
-    }
+async fn a_local_refusal_and_a_denial_spare_what_is_counted_locally() {
+    let rules = "
+domain: d
+descriptors:
+  - key: wide
+    rate_limit: {unit: hour, requests_per_unit: 10, on_store_failure: local}
+  - key: narrow
+    rate_limit: {unit: hour, requests_per_unit: 1, on_store_failure: local}
+  - key: shut
+    rate_limit: {unit: hour, requests_per_unit: 1, on_store_failure: deny}
+";
+    let limiter = without_store(rules, Options { charging: Charging::Admitted, ..Options::default() }).await;
+    assert_eq!(ask(&limiter, &["wide", "narrow"]).await, Ok((Code::Ok, vec![9, 0])));
+    assert_eq!(ask(&limiter, &["wide", "narrow"]).await, Ok((Code::OverLimit, vec![9, 0])));
+    assert_eq!(ask(&limiter, &["wide", "shut"]).await, Ok((Code::OverLimit, vec![9, 0])));
+    assert_eq!(ask(&limiter, &["wide"]).await, Ok((Code::Ok, vec![8])));
 }

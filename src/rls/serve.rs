@@ -113,10 +113,12 @@ impl Server {
             let (counts, routes, drain) = (Arc::clone(counts), routes.clone(), drained.clone());
             let askers = health.askers();
             let decider = decider.clone();
-            let worker = move || {
+            let worker = async move |up: Up| {
                 let max_in_flight = options.max_in_flight.get().div_ceil(options.n_workers.get());
+                let decider = decider(index);
+                decider.ready().await;
                 let dispatch = Dispatch {
-                    decider: decider(index),
+                    decider,
                     budgets: options.budgets,
                     max_in_flight,
                     counts,
@@ -124,16 +126,21 @@ impl Server {
                     askers,
                     drain,
                 };
-                Worker::new(dispatch, options.ages).run(handovers)
+                up.now();
+                Worker::new(dispatch, options.ages).run(handovers).await
             };
             workers.push(spawn(format!("rls-{index}"), ended.clone().drop_guard(), worker)?);
             senders.push(sender);
         }
+        let workers = workers.into_iter().map(Starting::up).collect::<io::Result<_>>()?;
 
         let (drain, asked) = oneshot::channel();
         let acceptor = Acceptor::new(counts.clone(), senders, options.max_connections);
-        let accept = || acceptor.run(listener, asked);
-        let acceptor = spawn("rls-accept".to_owned(), ended.clone().drop_guard(), accept)?;
+        let accept = async |up: Up| {
+            up.now();
+            acceptor.run(listener, asked).await
+        };
+        let acceptor = spawn("rls-accept".to_owned(), ended.clone().drop_guard(), accept)?.up()?;
         Ok(Self { address, counts, drain, drained, ended, acceptor, workers })
     }
 
@@ -176,16 +183,40 @@ impl Server {
 /// `None` when the thread had no runtime, which was reported when it started.
 type Thread<T> = thread::JoinHandle<Option<T>>;
 
-/// Runs a future on a thread and a single-threaded runtime of its own, which are up when this returns. `ended` is dropped last.
-fn spawn<T: Send + 'static, F: Future<Output = T>>(
+/// A thread that may not be up yet.
+struct Starting<T> {
+    thread: Thread<T>,
+    is_up: std::sync::mpsc::Receiver<io::Result<()>>,
+}
+
+impl<T> Starting<T> {
+    /// Blocks until it is up.
+    fn up(self) -> io::Result<Thread<T>> {
+        let ended = || Err(io::Error::other("it ended at once, see the panic above"));
+        self.is_up.recv().unwrap_or_else(|_| ended())?;
+        Ok(self.thread)
+    }
+}
+
+/// Says that a thread is up.
+struct Up(std::sync::mpsc::SyncSender<io::Result<()>>);
+
+impl Up {
+    fn now(self) {
+        // The other side waits for this, and for nothing else.
+        let _ = self.0.send(Ok(()));
+    }
+}
+
+/// Runs `main` on a thread and a single-threaded runtime of its own. `ended` is dropped last.
+fn spawn<T: Send + 'static>(
     name: String,
     ended: DropGuard,
-    main: impl FnOnce() -> F + Send + 'static,
-) -> io::Result<Thread<T>> {
+    main: impl AsyncFnOnce(Up) -> T + Send + 'static,
+) -> io::Result<Starting<T>> {
     let (up, is_up) = std::sync::mpsc::sync_channel(1);
     let thread = thread::Builder::new().name(name).spawn(move || {
         let _ended = ended;
-        // The other side waits for what is sent here, and for nothing else.
         let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -193,16 +224,11 @@ fn spawn<T: Send + 'static, F: Future<Output = T>>(
                 return None;
             }
         };
-        let output = runtime.block_on(async {
-            let running = main();
-            let _ = up.send(Ok(()));
-            running.await
-        });
+        let output = runtime.block_on(main(Up(up)));
         runtime.shutdown_background();
         Some(output)
     })?;
-    is_up.recv().unwrap_or_else(|_| Err(io::Error::other("it ended at once, see the panic above")))?;
-    Ok(thread)
+    Ok(Starting { thread, is_up })
 }
 
 /// What is served beside the hot method.

@@ -101,7 +101,10 @@ impl<D: Decide> Worker<D> {
                 now = sweep.tick(), if !self.connections.is_empty() => self.sweep(now),
             }
         };
-        self.drain(deadline, sweep).await
+        let dispatch = Rc::clone(&self.dispatch);
+        let n_cut = self.drain(deadline, sweep).await;
+        dispatch.decider.close().await;
+        n_cut
     }
 
     fn open(&mut self, accepted: Accepted, open: Open) {

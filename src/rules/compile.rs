@@ -2,10 +2,10 @@
 
 use std::{collections::hash_map::Entry, sync::Arc};
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::{
-    Grant, LoadOptions, Place, Rule, RuleCounters, RuleSet, grant,
+    Charging, Grant, LoadOptions, Place, Rule, RuleCounters, RuleSet, grant,
     matcher::{Node, NodeId, Tree},
     problem::{At, Path, Report, one_line, quoted},
     raw::{RawDescriptor, RawFile, RawLimit, Spanned},
@@ -18,6 +18,7 @@ pub(crate) struct Compiler<'o> {
     file: Arc<str>,
     tree: Tree,
     leftovers: HashMap<Box<str>, u32>,
+    charging_admitted: HashSet<Box<[u8]>>,
     /// The file that first declared each domain.
     domains: HashMap<Vec<u8>, Arc<str>>,
     /// What is already below each node, by composite key.
@@ -56,6 +57,7 @@ impl<'o> Compiler<'o> {
             file: Arc::from(""),
             tree: Tree::default(),
             leftovers: HashMap::default(),
+            charging_admitted: HashSet::default(),
             domains: HashMap::default(),
             composites: HashMap::default(),
             counters: previous.map(|rule| (rule.full_key.clone(), Arc::clone(&rule.counters))).collect(),
@@ -64,7 +66,7 @@ impl<'o> Compiler<'o> {
 
     pub fn finish(mut self) -> RuleSet {
         self.tree.index();
-        RuleSet { tree: self.tree, leftovers: self.leftovers }
+        RuleSet { tree: self.tree, leftovers: self.leftovers, charging_admitted: self.charging_admitted }
     }
 
     /// Adds a file's rules. What is wrong is reported, and the rest is looked at all the same.
@@ -81,6 +83,11 @@ impl<'o> Compiler<'o> {
         let name = String::from_utf8_lossy(&domain.value);
         let path = Path::root(&name);
         let id = self.domain(domain, &path, report);
+        if let Some(charge) = &raw.charge
+            && grant::charging(charge, &path, report) == Charging::Admitted
+        {
+            self.charging_admitted.insert(domain.value.as_slice().into());
+        }
         let parent = Parent { id, full_key: &name, shows_value: false };
         self.add_all(parent, &raw.descriptors, &path.key("descriptors"), report);
     }
@@ -160,6 +167,7 @@ impl<'o> Compiler<'o> {
         let path = path.key("rate_limit");
         let on_store_failure = grant::posture(limit, &path, report);
         let grant = grant::grant(limit, &path, report)?;
+        grant::check_algorithm(grant, self.options.algorithms, limit, &path, report);
         self.note_leftover(limit, grant, full_key);
         Some(Rule {
             full_key: full_key.into(),

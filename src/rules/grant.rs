@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Grant, MAX_DELAY_WARNING, Posture,
+    Algorithms, Charging, Grant, MAX_DELAY_WARNING, Posture,
     problem::{Path, Report, nearest, one_of, quoted},
     raw::{RawLimit, Spanned},
 };
@@ -18,14 +18,9 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60);
 const ALGORITHMS: [&str; 5] =
     ["fixed_window", "sliding_window", "sliding_log", "token_bucket", "leaky_bucket"];
 
-const POSTURES: [(&str, Posture); 4] = [
-    ("error", Posture::Error),
-    ("allow", Posture::Allow),
-    ("deny", Posture::Deny),
-    ("local", Posture::Local),
-];
-
 impl Posture {
+    pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
+
     /// The name in the rules file.
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,17 +41,53 @@ pub(crate) fn grant(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> Opt
 /// What `on_store_failure` says, if it is there.
 pub(crate) fn posture(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> Option<Posture> {
     let said = raw.on_store_failure.as_ref()?;
-    let posture = POSTURES.iter().find(|(name, _)| *name == said.value).map(|(_, posture)| *posture);
+    let posture = Posture::ALL.into_iter().find(|posture| posture.name() == said.value);
     if posture.is_none() {
         let found = format!("invalid on_store_failure {}", quoted(&said.value));
         report.problem(
             said.at,
             &path.key("on_store_failure"),
             found,
-            choices(&said.value, &POSTURES.map(|(name, _)| name)),
+            choices(&said.value, &Posture::ALL.map(Posture::name)),
         );
     }
     posture
+}
+
+/// What `charge` says of a domain.
+pub(crate) fn charging(said: &Spanned<Vec<u8>>, path: &Path<'_>, report: &mut Report) -> Charging {
+    if said.value == b"admitted" {
+        return Charging::Admitted;
+    }
+    let found = format!("invalid charge {}", quoted(&String::from_utf8_lossy(&said.value)));
+    report.problem(
+        said.at,
+        &path.key("charge"),
+        found,
+        "expected admitted; without it every request charges",
+    );
+    Charging::Always
+}
+
+/// Reports an algorithm that the store cannot count by.
+pub(crate) fn check_algorithm(
+    grant: Grant,
+    algorithms: Algorithms,
+    raw: &RawLimit,
+    path: &Path<'_>,
+    report: &mut Report,
+) {
+    let Grant::Limited(Limit { algorithm, .. }) = grant else { return };
+    if algorithms == Algorithms::FixedWindow && algorithm != Algorithm::FixedWindow {
+        let at = raw.algorithm.as_ref().map_or(raw.at, |field| field.at);
+        let found = format!("{} with COUNTER_KEYS=envoyproxy", algorithm.name());
+        report.problem(
+            at,
+            &path.key("algorithm"),
+            found,
+            "the reference's counters are fixed windows: write fixed_window, or set COUNTER_KEYS=tidegate",
+        );
+    }
 }
 
 fn choices(word: &str, of: &[&'static str]) -> String {

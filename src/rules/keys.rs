@@ -70,7 +70,7 @@ const KEYS: [Known; 26] = {
         known("burst", &[RateLimit], Ours),
         known("max_delay", &[RateLimit], Ours),
         known("on_store_failure", &[RateLimit], Ours),
-        known("charge", &[Root], Later),
+        known("charge", &[Root], Ours),
         known("lease", &[RateLimit], Later),
         known("candidate", &[RateLimit], Later),
         known("soft_mode", &[Descriptor], Later),

@@ -27,6 +27,7 @@ pub(crate) struct Spanned<T> {
 #[derive(Debug, Default)]
 pub(crate) struct RawFile {
     pub domain: Option<Spanned<Vec<u8>>>,
+    pub charge: Option<Spanned<Vec<u8>>>,
     pub descriptors: Vec<RawDescriptor>,
     /// Something here was not understood, and reported: what is missing is probably that.
     pub incomplete: bool,
@@ -154,6 +155,7 @@ pub(crate) fn read(mapping: &Mapping, path: &Path<'_>, report: &mut Report) -> R
             file.domain = text(node, path, report);
             file.incomplete |= is_lost(file.domain.as_ref(), node);
         }
+        "charge" => file.charge = text(node, path, report),
         "descriptors" => file.descriptors = descriptors(node, path, report),
         _ => {}
     });

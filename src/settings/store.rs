@@ -1,18 +1,37 @@
 //! Which store counts, and why that one.
 
-use super::{error::Problem, given::Given, table::Values, value::Value, words::BackendType};
+use super::{
+    error::Problem,
+    given::Given,
+    redis::{self, RedisSettings},
+    table::Values,
+    value::Value,
+    words::BackendType,
+};
+use crate::store::redis::config::KeyStyle;
 
 /// The store, and the reason to be told in the first log line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct StoreSettings {
     pub kind: StoreKind,
+    /// At most so many counters in memory, whatever the store: rules may be counted there while it is away.
+    pub memory_max_keys: u32,
     pub why: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum StoreKind {
-    /// `max_keys`: at most so many counters.
-    Memory { max_keys: u32 },
+    Memory,
+    Redis(Box<RedisSettings>),
+}
+
+impl StoreSettings {
+    pub fn redis(&self) -> Option<&RedisSettings> {
+        match &self.kind {
+            StoreKind::Memory => None,
+            StoreKind::Redis(redis) => Some(redis),
+        }
+    }
 }
 
 /// The reference's settings about Redis. Not everything that starts with `REDIS_`: Kubernetes sets `REDIS_PORT`,
@@ -57,41 +76,50 @@ const REDIS: &[&str] = &[
 pub(crate) const REFERENCE_PROGRAM: &str = "ratelimit";
 
 /// Chooses the store. `BACKEND_TYPE` decides; without it, redis if it is configured or expected, else memory.
-pub(super) fn choose(values: &Values, given: &Given, problems: &mut Vec<Problem>) -> StoreSettings {
-    let memory = StoreKind::Memory { max_keys: values.memory_max_keys.value.get() };
+pub(super) fn choose(
+    values: &Values,
+    given: &Given,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<String>,
+) -> StoreSettings {
+    let memory_max_keys = values.memory_max_keys.value.get();
+    let (wants_redis, why) = wanted(values, given, problems);
+    let redis = if wants_redis {
+        redis::read(values, given, problems, warnings)
+    } else {
+        if values.counter_keys.value == KeyStyle::Envoyproxy {
+            warnings.push("COUNTER_KEYS=envoyproxy has no effect in memory".to_owned());
+        }
+        None
+    };
+    let kind = redis.map_or(StoreKind::Memory, |redis| StoreKind::Redis(Box::new(redis)));
+    StoreSettings { kind, memory_max_keys, why }
+}
+
+/// Whether it is to be Redis, and why.
+fn wanted(values: &Values, given: &Given, problems: &mut Vec<Problem>) -> (bool, String) {
     let backend = &values.backend_type.value;
-    let wanted_because = match backend {
-        BackendType::Memory => return StoreSettings { kind: memory, why: "BACKEND_TYPE=memory".to_owned() },
-        BackendType::Redis | BackendType::Memcache => None,
+    match backend {
+        BackendType::Memory => (false, "BACKEND_TYPE=memory".to_owned()),
+        BackendType::Redis => (true, "BACKEND_TYPE=redis".to_owned()),
         BackendType::Auto => match redis_because(given) {
-            None => {
-                let why = "no REDIS_ setting is set";
-                return StoreSettings { kind: memory, why: why.to_owned() };
-            }
-            because => because,
+            Some(why) => (true, why),
+            None => (false, "no REDIS_ setting is set".to_owned()),
         },
-    };
-    let (expected, help) = match (backend, wanted_because) {
-        (BackendType::Memcache, _) => (
-            BackendType::expected(),
-            "memcached is not supported: it cannot count and expire in one step. For one node, set BACKEND_TYPE=memory".to_owned(),
-        ),
-        (_, because) => (
-            "memory".to_owned(),
-            format!(
-                "{}this build counts in memory only: set BACKEND_TYPE=memory to count in each process by itself",
-                because.map(|why| format!("{why}, which asks for Redis, and ")).unwrap_or_default()
-            ),
-        ),
-    };
-    problems.push(Problem {
-        name: "BACKEND_TYPE",
-        origin: values.backend_type.origin,
-        found: values.backend_type.is_set().then(|| backend.show()),
-        expected,
-        help: Some(help),
-    });
-    StoreSettings { kind: memory, why: String::new() }
+        BackendType::Memcache => {
+            problems.push(Problem {
+                name: "BACKEND_TYPE",
+                origin: values.backend_type.origin,
+                found: Some(backend.show()),
+                expected: BackendType::expected(),
+                help: Some(
+                    "memcached is not supported: it cannot count and expire in one step. For one node, set BACKEND_TYPE=memory"
+                        .to_owned(),
+                ),
+            });
+            (false, String::new())
+        }
+    }
 }
 
 /// Why Redis is meant although nothing says so.

@@ -6,10 +6,13 @@
 use super::{
     error::Problem,
     given::{Given, Origin},
-    value::{Auto, Count, HeaderName, Host, Presence, Span, Text, Value},
+    value::{Addresses, Auto, Count, HeaderName, Host, Password, Presence, Span, Text, Value},
     words::{BackendType, ConfigType, LogFormat, LogLevel},
 };
-use crate::rules::Posture;
+use crate::{
+    rules::Posture,
+    store::redis::config::{KeyStyle, SocketType, TopologyKind},
+};
 
 /// An hour and a year, in milliseconds.
 const HOUR: u64 = 3_600_000;
@@ -214,8 +217,86 @@ settings! {
     MEMORY_MAX_KEYS memory_max_keys: Count<1, 1_000_000_000> = Count::new(1_000_000), "at most some 150 MB: a counter takes 90 to 150 bytes, whatever its key is";
     /// What a rule answers when the store cannot, unless it says so itself: error (Envoy's failure_mode_deny decides), allow, deny or local (counted by this node alone).
     STORE_FAILURE_POSTURE store_failure_posture: Posture = Posture::Error, "the reference's";
+    /// How many replicas share a limit that is counted locally: each then enforces its share, rounded up.
+    LOCAL_FALLBACK_REPLICAS local_fallback_replicas: Count<1, 1_000_000> = Count::new(1), "each node enforces the whole limit, so that nobody is refused who would not be";
     /// What every counter's key starts with.
     CACHE_KEY_PREFIX cache_key_prefix: Text = Text::new(""), "the reference's";
+    /// How counters are named in Redis: tidegate, or envoyproxy for the reference's own keys, so that both can count together during a migration (fixed windows only).
+    COUNTER_KEYS counter_keys: KeyStyle = KeyStyle::Tidegate, "no two limits share a counter, and a name shows its window";
+    /// Counters in Redis expire late by a random number of seconds below this. 0 or less: on time.
+    EXPIRATION_JITTER_MAX_SECONDS expiration_jitter_max_seconds: i64 = 300, "the reference's; expiries at one moment stall a Redis";
+    /// Whether a request that is refused charges no counter at all, whatever the domain's `charge` says.
+    STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT stop_cache_key_increment_when_overlimit: bool = false, "the reference's";
+
+"Redis":
+    /// How a single server is reached: unix or tcp. Unless it is set, an address that is no path means tcp.
+    REDIS_SOCKET_TYPE redis_socket_type: SocketType = SocketType::Unix, "the reference's";
+    /// single, sentinel, cluster, or ring (several independent servers that share the keys), in any case.
+    REDIS_TYPE redis_type: TopologyKind = TopologyKind::Single, "the reference's";
+    /// single: host:port, a path, or redis://user:pass@host:port/db (rediss:// for TLS). sentinel: the master's name and the sentinels. cluster, ring: a list. Commas between.
+    REDIS_URL redis_url: Addresses = Addresses::new("/var/run/nutcracker/ratelimit.sock"), "the reference's";
+    /// A password, or `user:password`. It goes before what the address says.
+    REDIS_AUTH redis_auth: Password = Password::NONE, "the reference's";
+    /// The same for sentinels.
+    REDIS_SENTINEL_AUTH redis_sentinel_auth: Password = Password::NONE, "the reference's; sentinels often have none";
+    /// Whether connections to servers and sentinels are encrypted.
+    REDIS_TLS redis_tls: bool = false, "the reference's";
+    /// File with the certificate that is shown to servers, PEM. It needs its key.
+    REDIS_TLS_CLIENT_CERT redis_tls_client_cert: Text = Text::new(""), "the reference's";
+    /// File with the key of that certificate, PEM.
+    REDIS_TLS_CLIENT_KEY redis_tls_client_key: Text = Text::new(""), "the reference's";
+    /// File with the authorities that servers' certificates are trusted from, PEM. If it is empty, the system's are.
+    REDIS_TLS_CACERT redis_tls_cacert: Text = Text::new(""), "the reference's";
+    /// Whether a server's certificate may name another host. Its chain is verified all the same.
+    REDIS_TLS_SKIP_HOSTNAME_VERIFICATION redis_tls_skip_hostname_verification: bool = false, "the reference's";
+    /// The longest that dialling, or any one call, may take, whatever the request's budget. 0: no bound of its own.
+    REDIS_TIMEOUT redis_timeout: Span<0, YEAR> = Span::secs(10), "the reference's, which bounds dialling only";
+    /// Whether health follows the connections from then on: none left is unhealthy. If false, once connected is enough.
+    REDIS_HEALTH_CHECK_ACTIVE_CONNECTION redis_health_check_active_connection: bool = false, "the reference's: a Redis that is away does not take every replica out of service";
+    /// The pause before the second attempt to connect for the first time; it doubles from there. Later connections are tried for within a second.
+    REDIS_STARTUP_INITIAL_INTERVAL redis_startup_initial_interval: Span<0, YEAR> = Span::secs(1), "the reference's";
+    /// The longest such pause.
+    REDIS_STARTUP_MAX_INTERVAL redis_startup_max_interval: Span<0, YEAR> = Span::secs(30), "the reference's";
+    /// The process ends with an error if the first connection has not been made after this long. 0: it goes on trying.
+    REDIS_STARTUP_MAX_ELAPSED_TIME redis_startup_max_elapsed_time: Span<0, YEAR> = Span::secs(0), "the reference's";
+    /// Without an effect: each thread has one connection to each server. A number below WORKERS is warned of.
+    REDIS_POOL_SIZE redis_pool_size: i64 = 10, "the reference's";
+    /// Without an effect: what a request needs of a server always goes in one write, at once.
+    REDIS_PIPELINE_WINDOW redis_pipeline_window: Span<0, YEAR> = Span::secs(0), "the reference's";
+    /// Without an effect, as in the reference.
+    REDIS_PIPELINE_LIMIT redis_pipeline_limit: i64 = 0, "the reference's";
+    /// Without an effect: all nodes of a cluster are always asked at the same time.
+    REDIS_CLUSTER_PIPELINE_PARALLELISM redis_cluster_pipeline_parallelism: i64 = 1, "the reference's";
+    /// Without an effect: there is no pool that could be empty. A request without a connection gets its rule's on_store_failure at once.
+    REDIS_POOL_ON_EMPTY_BEHAVIOR redis_pool_on_empty_behavior: Text = Text::new("WAIT"), "the reference's";
+
+"Redis for limits per second":
+    /// Whether limits per second are counted in a Redis of their own.
+    REDIS_PERSECOND redis_persecond: bool = false, "the reference's";
+    /// As REDIS_SOCKET_TYPE.
+    REDIS_PERSECOND_SOCKET_TYPE redis_persecond_socket_type: SocketType = SocketType::Unix, "the reference's";
+    /// As REDIS_TYPE.
+    REDIS_PERSECOND_TYPE redis_persecond_type: TopologyKind = TopologyKind::Single, "the reference's";
+    /// As REDIS_URL.
+    REDIS_PERSECOND_URL redis_persecond_url: Addresses = Addresses::new("/var/run/nutcracker/ratelimitpersecond.sock"), "the reference's";
+    /// As REDIS_AUTH.
+    REDIS_PERSECOND_AUTH redis_persecond_auth: Password = Password::NONE, "the reference's";
+    /// As REDIS_SENTINEL_AUTH.
+    REDIS_PERSECOND_SENTINEL_AUTH redis_persecond_sentinel_auth: Password = Password::NONE, "the reference's";
+    /// As REDIS_TLS; the files are the same.
+    REDIS_PERSECOND_TLS redis_persecond_tls: bool = false, "the reference's";
+    /// As REDIS_TIMEOUT.
+    REDIS_PERSECOND_TIMEOUT redis_persecond_timeout: Span<0, YEAR> = Span::secs(10), "the reference's";
+    /// Without an effect, as REDIS_POOL_SIZE.
+    REDIS_PERSECOND_POOL_SIZE redis_persecond_pool_size: i64 = 10, "the reference's";
+    /// Without an effect, as REDIS_PIPELINE_WINDOW.
+    REDIS_PERSECOND_PIPELINE_WINDOW redis_persecond_pipeline_window: Span<0, YEAR> = Span::secs(0), "the reference's";
+    /// Without an effect, as REDIS_PIPELINE_LIMIT.
+    REDIS_PERSECOND_PIPELINE_LIMIT redis_persecond_pipeline_limit: i64 = 0, "the reference's";
+    /// Without an effect, as REDIS_CLUSTER_PIPELINE_PARALLELISM.
+    REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM redis_persecond_cluster_pipeline_parallelism: i64 = 1, "the reference's";
+    /// Without an effect, as REDIS_POOL_ON_EMPTY_BEHAVIOR.
+    REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR redis_persecond_pool_on_empty_behavior: Text = Text::new("WAIT"), "the reference's";
 
 "Limits":
     /// The share of a limit from which hits count as near it, in statistics only.
@@ -266,35 +347,15 @@ mod tests {
 
     use super::*;
 
-    /// A kind that must never be shown; `wrong` is not one of it.
-    struct Password(String);
-
-    impl Value for Password {
-        const KIND: &'static str = "password";
-        const SECRET: bool = true;
-
-        fn parse(text: &str) -> Option<Self> {
-            (text != "wrong").then(|| Self(text.to_owned()))
-        }
-
-        fn expected() -> String {
-            "another one".to_owned()
-        }
-
-        fn show(&self) -> String {
-            self.0.clone()
-        }
-    }
-
     #[test]
     fn a_secret_is_masked_whether_it_fits_or_not() {
         let mut problems = Vec::new();
-        let default = || Password(String::new());
-        let good = read("AUTH", default(), &Given::of([("AUTH", "hunter2")]), &mut problems);
+        let good = read("AUTH", Password::NONE, &Given::of([("AUTH", "hunter2")]), &mut problems);
         assert_eq!((shown(&good.value).as_str(), problems.len()), (MASK, 0));
-        assert_eq!(shown(&default()), "", "that there is none is no secret");
-        read("AUTH", default(), &Given::of([("AUTH", "wrong")]), &mut problems);
-        assert_eq!(problems[0].to_string(), "AUTH=\"********\": expected another one");
+        assert_eq!(shown(&Password::NONE), "", "that there is none is no secret");
+        let given = Given::of([]).with_flag("AUTH", OsString::from_vec(b"hunter\xff".to_vec()));
+        read("AUTH", Password::NONE, &given, &mut problems);
+        assert_eq!(problems[0].to_string(), "--auth=\"********\": expected text in UTF-8");
     }
 
     #[test]

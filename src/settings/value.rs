@@ -1,9 +1,10 @@
 //! The kinds of values that a setting can have: how each is read, how it is shown, what to say when it does not fit.
 //! Knows no setting by name.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use super::go;
+use crate::store::redis::config::masked;
 
 /// A kind of value.
 pub trait Value: Sized {
@@ -48,6 +49,23 @@ impl Value for u16 {
 
     fn expected() -> String {
         "a port number from 0 to 65535".to_owned()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Any whole number, for what the reference reads as one.
+impl Value for i64 {
+    const KIND: &'static str = "integer";
+
+    fn parse(text: &str) -> Option<Self> {
+        go::integer(text)
+    }
+
+    fn expected() -> String {
+        "a whole number".to_owned()
     }
 
     fn show(&self) -> String {
@@ -104,6 +122,77 @@ impl Value for Text {
 
     fn show(&self) -> String {
         self.as_str().to_owned()
+    }
+}
+
+/// Text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(Cow<'static, str>);
+
+impl Password {
+    pub const NONE: Self = Self(Cow::Borrowed(""));
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+impl Value for Password {
+    const KIND: &'static str = "password";
+    const SECRET: bool = true;
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self(Cow::Owned(text.to_owned())))
+    }
+
+    fn expected() -> String {
+        "text in UTF-8".to_owned()
+    }
+
+    fn show(&self) -> String {
+        self.0.clone().into_owned()
+    }
+}
+
+/// One address or several, shown without the passwords in them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Addresses(Cow<'static, str>);
+
+impl Addresses {
+    pub const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Value for Addresses {
+    const KIND: &'static str = "addresses";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self(Cow::Owned(text.to_owned())))
+    }
+
+    fn expected() -> String {
+        "text in UTF-8".to_owned()
+    }
+
+    fn show(&self) -> String {
+        masked(&self.0)
     }
 }
 

@@ -1,7 +1,10 @@
 //! The kinds of values that are one of a few words.
 
 use super::value::Value;
-use crate::rules::Posture;
+use crate::{
+    rules::Posture,
+    store::redis::config::{KeyStyle, SocketType, TopologyKind},
+};
 
 /// Where rules come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,21 @@ words! {
 words! {
     Posture, str::to_owned, "error, allow, deny or local";
     Error: "error", Allow: "allow", Deny: "deny", Local: "local"
+}
+
+words! {
+    SocketType, str::to_ascii_lowercase, "unix or tcp";
+    Unix: "unix", Tcp: "tcp"
+}
+
+words! {
+    TopologyKind, str::to_ascii_lowercase, "single, sentinel, cluster or ring, in any case";
+    Single: "single", Sentinel: "sentinel", Cluster: "cluster", Ring: "ring"
+}
+
+words! {
+    KeyStyle, str::to_owned, "tidegate or envoyproxy";
+    Tidegate: "tidegate", Envoyproxy: "envoyproxy"
 }
 
 /// How a log line looks. As in the reference, any word but `json` means text.

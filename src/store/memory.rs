@@ -11,12 +11,13 @@ mod tests;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use self::shard::{Room, Shard};
 use crate::{
     clock::UnixMicros,
-    limit::{Charged, State},
+    limit::{Algorithm, Charged, Cost, State},
     store::Charge,
 };
 
@@ -30,6 +31,9 @@ const MAX_SHARDS: usize = 64;
 /// The fewest keys that a shard has room for. Room is made within a shard: in a small one the emptiest of the sample may
 /// be far from the emptiest of the store, and what has ended may all be elsewhere.
 const KEYS_PER_SHARD: usize = 1_024;
+
+/// Shards that one call holds, in their order.
+type Locked<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 8]>;
 
 /// A bounded, sharded map of counters.
 ///
@@ -59,15 +63,54 @@ impl MemoryStore {
 
     /// Charges one counter in one atomic step. Allocates for a new key, and for a new hit of a sliding log, only.
     pub fn charge(&self, charge: &Charge<'_>, now: UnixMicros) -> Charged {
+        let mut shard = self.shard_at(self.place_of(charge)).lock();
+        self.charge_in(&mut shard, charge, now)
+    }
+
+    /// Charges every counter, or none where a charge is refused whose element in `enforced` is true: in one atomic step, for
+    /// which the shards of all keys are locked. A charge that was spared says what a look would have said.
+    pub fn charge_all_or_nothing(
+        &self,
+        charges: &[Charge<'_>],
+        enforced: &[bool],
+        now: UnixMicros,
+    ) -> SmallVec<[Charged; 4]> {
+        let mut locked = self.lock(charges);
+        let mut all: SmallVec<[Charged; 4]> =
+            charges.iter().map(|charge| self.charge_locked(&mut locked, charge, now)).collect();
+        let refused = charges.iter().zip(enforced).zip(&all).any(|((charge, enforced), charged)| {
+            *enforced && !charged.admitted && matches!(charge.cost, Cost::Charge(_))
+        });
+        if refused {
+            for (charge, charged) in charges.iter().zip(&mut all) {
+                let Some(refund) = refund(charge, charged) else { continue };
+                let looked = self.charge_locked(&mut locked, &refund, now);
+                if charged.admitted {
+                    *charged = Charged { used_before: looked.used_after, ..looked };
+                }
+            }
+        }
+        all
+    }
+
+    /// Gives back what these charges, which were admitted, have taken.
+    pub fn give_back(&self, charges: &[Charge<'_>], now: UnixMicros) {
+        for charge in charges {
+            if let Cost::Charge(hits) = charge.cost {
+                self.charge(&Charge { cost: Cost::refund(hits), ..charge.clone() }, now);
+            }
+        }
+    }
+
+    fn charge_in(&self, shard: &mut Shard, charge: &Charge<'_>, now: UnixMicros) -> Charged {
         let id = charge.key.id();
-        let mut shard = self.shard_of(id.hash()).lock();
         if let Some(charged) = shard.charge(id, charge, now) {
             return charged;
         }
         let mut state = State::new(charge.limit);
         let charged = state.charge(charge.limit, now, charge.cost, charge.max_wait);
         if !state.is_empty() {
-            self.make_room(&mut shard, now);
+            self.make_room(shard, now);
             shard.insert(id, charge.limit, state);
         }
         charged
@@ -96,14 +139,34 @@ impl MemoryStore {
         self.evicted_hits.load(Ordering::Relaxed)
     }
 
-    fn shard_of(&self, hash: u64) -> &Mutex<Shard> {
+    /// Which shard a key is in.
+    fn place_of(&self, charge: &Charge<'_>) -> usize {
         // The table in the shard places by the lowest and the highest bits; these are others.
-        let n = (hash >> 40) as usize % self.shards.len();
+        (charge.key.id().hash() >> 40) as usize % self.shards.len()
+    }
+
+    fn shard_at(&self, place: usize) -> &Mutex<Shard> {
         #[expect(
             clippy::indexing_slicing,
             reason = "the rest of a division by the length; and there is a shard at least"
         )]
-        &self.shards[n]
+        &self.shards[place]
+    }
+
+    /// The shards of all these keys, locked in their order: two that want the same ones never wait for each other.
+    fn lock(&self, charges: &[Charge<'_>]) -> Locked<'_> {
+        let mut places: SmallVec<[usize; 8]> = charges.iter().map(|charge| self.place_of(charge)).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.into_iter().map(|place| (place, self.shard_at(place).lock())).collect()
+    }
+
+    fn charge_locked(&self, locked: &mut Locked<'_>, charge: &Charge<'_>, now: UnixMicros) -> Charged {
+        let place = self.place_of(charge);
+        match locked.iter_mut().find(|(at, _)| *at == place) {
+            Some((_, shard)) => self.charge_in(shard, charge, now),
+            None => self.charge(charge, now),
+        }
     }
 
     /// Counts one more key in, and lets go of what has ended; if the store is full, of one that has not.
@@ -122,5 +185,14 @@ impl MemoryStore {
             }
         }
         self.len.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What takes back what a charge left behind; a fixed window counts what it refuses.
+fn refund<'a>(charge: &Charge<'a>, charged: &Charged) -> Option<Charge<'a>> {
+    let counted = charged.admitted || charge.limit.algorithm == Algorithm::FixedWindow;
+    match charge.cost {
+        Cost::Charge(hits) if counted => Some(Charge { cost: Cost::refund(hits), ..charge.clone() }),
+        Cost::Charge(_) | Cost::Peek | Cost::Refund(_) => None,
     }
 }

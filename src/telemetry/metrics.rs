@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{per_worker::PerWorker, rules::RuleCounters};
+use crate::{
+    per_worker::PerWorker,
+    rules::{Posture, RuleCounters},
+};
 
 /// How a request that could be read ended, over gRPC and `/json` alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,7 @@ struct Calls {
     buckets: [AtomicU64; BUCKETS.len() + 1],
     nanos: AtomicU64,
     unknown_domains: AtomicU64,
+    postures: [AtomicU64; Posture::ALL.len()],
 }
 
 /// How long the decisions so far took.
@@ -78,6 +82,17 @@ impl Metrics {
     /// Counts a descriptor that asked in a domain that no rules are for.
     pub fn unknown_domain(&self) {
         self.calls.mine().unknown_domains.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a counter that could not be charged, by what its rule says then.
+    pub fn posture_applied(&self, posture: Posture) {
+        if let Some(cell) = self.calls.mine().postures.get(posture as usize) {
+            cell.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn postures_applied(&self, posture: Posture) -> u64 {
+        sum(self.calls.all().filter_map(|calls| calls.postures.get(posture as usize)))
     }
 
     pub fn reloaded(&self) {

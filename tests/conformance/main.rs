@@ -15,6 +15,7 @@
 mod answer;
 mod clock;
 mod compare;
+mod redis;
 mod scenario;
 mod server;
 mod steps;
@@ -27,6 +28,9 @@ mod http;
 mod port;
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/redis.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod servers;
 #[path = "../support/settings.rs"]
 mod settings;
 #[path = "../support/wire.rs"]
@@ -39,16 +43,20 @@ use anyhow::{Context, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
+use self::redis::Redis;
 use self::scenario::{Need, Scenario};
 use self::server::Server;
 
 /// What a scenario may need beside the server; those that need one of these are left out until the server has it.
-const NOT_YET: [Need; 2] = [Need::Redis, Need::Stats];
+const NOT_YET: [Need; 1] = [Need::Stats];
 
 /// How many of the scenarios that leaves.
-const HELD: usize = 59;
+const HELD: usize = 100;
 
 const START: Duration = Duration::from_secs(60);
+
+/// How long a server gets to be connected to a Redis that is there. One that is unhealthy for another reason stays so.
+const CONNECTED: Duration = Duration::from_secs(3);
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = Arguments::from_args();
@@ -96,7 +104,8 @@ fn hold(path: &Path, recording: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // A server that is to come up may take its time on a busy machine.
     let patience = if kept["up"] == true { START } else { Duration::from_secs_f64(scenario.start_wait) };
-    let (answers, log) = runtime.block_on(converse(&scenario, path, patience))?;
+    let needs_redis = scenario::needs(&scenario::read(path)?).contains(&Need::Redis);
+    let (answers, log) = runtime.block_on(converse(&scenario, path, needs_redis, patience))?;
     runtime.shutdown_background();
     let differences = compare::differences(&scenario, &kept, &answers);
     ensure!(
@@ -109,17 +118,36 @@ fn hold(path: &Path, recording: &Path) -> anyhow::Result<()> {
 }
 
 /// What the server answered, in the form of a recording, and what it printed.
-async fn converse(scenario: &Scenario, path: &Path, patience: Duration) -> anyhow::Result<(Value, String)> {
-    let mut server = Server::start(scenario, path.parent().unwrap_or(path))?;
-    let up = server.ready(patience).await;
+async fn converse(
+    scenario: &Scenario,
+    path: &Path,
+    needs_redis: bool,
+    patience: Duration,
+) -> anyhow::Result<(Value, String)> {
+    let mut redis = if needs_redis { Some(Redis::start(scenario).await?) } else { None };
+    let port = redis.as_ref().map(Redis::port);
+    let mut servers = Vec::new();
+    for _ in 0..scenario.copies {
+        servers.push(Server::start(scenario, path.parent().unwrap_or(path), port)?);
+    }
+    let mut up = true;
+    for server in &mut servers {
+        up &= server.ready(patience).await;
+        // The recorded server opened its ports once Redis had answered; this one opens them at once.
+        if up && needs_redis && scenario.redis_at_start {
+            server.serving(CONNECTED).await;
+        }
+    }
     clock::wait_for_room(scenario.needs).await;
     let mut answers = Vec::new();
     for (i, step) in scenario.steps.iter().enumerate() {
+        let server = servers.get_mut(step.copy - 1).with_context(|| format!("step {i}: no such server"))?;
         answers.push(if up || step.even_if_down {
-            steps::take(step, &mut server).await.with_context(|| format!("step {i}"))?
+            steps::take(step, server, redis.as_mut()).await.with_context(|| format!("step {i}"))?
         } else {
             json!("not up")
         });
     }
-    Ok((json!({"up": up, "steps": answers}), server.process.output()))
+    let log = servers.iter().map(|server| server.process.output()).collect();
+    Ok((json!({"up": up, "steps": answers}), log))
 }

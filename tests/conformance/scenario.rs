@@ -34,8 +34,34 @@ pub struct Scenario {
     pub start_wait: f64,
     #[serde(default)]
     pub up_is_free: bool,
+    /// Arguments of `redis-server`.
+    #[serde(default)]
+    pub redis_args: Vec<String>,
+    #[serde(default = "yes")]
+    pub redis_at_start: bool,
+    #[serde(default)]
+    pub redis_setup: Vec<Prepare>,
+    /// How many servers there are, all with the same Redis.
+    #[serde(default = "one")]
+    pub copies: usize,
     #[serde(default)]
     pub steps: Vec<Step>,
+}
+
+/// What is done to a Redis before the server starts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Prepare {
+    Wait(f64),
+    Command(Vec<String>),
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> usize {
+    1
 }
 
 fn eight() -> f64 {
@@ -64,19 +90,20 @@ pub struct Step {
     #[serde(default, deserialize_with = "base64")]
     pub body: Vec<u8>,
     /// Seconds that a change of files is given to be noticed.
-    #[serde(default = "one_and_a_half")]
-    pub settle: f64,
+    pub settle: Option<f64>,
     #[serde(default)]
     pub atomic: bool,
     #[serde(default)]
     pub even_if_down: bool,
     #[serde(default)]
     pub free: bool,
+    /// The server that is meant, from 1.
+    #[serde(default = "one")]
+    pub copy: usize,
+    /// Seconds that a key may live longer than its unit.
+    #[serde(default)]
+    pub jitter: f64,
     pub want: Option<Value>,
-}
-
-fn one_and_a_half() -> f64 {
-    1.5
 }
 
 fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
@@ -106,6 +133,21 @@ pub enum Act {
     Signal(String),
     Exit(f64),
     Idle(IgnoredAny),
+    Redis(Vec<String>),
+    #[serde(rename = "redis_keys")]
+    RedisKeys(Keys),
+    #[serde(rename = "redis_down")]
+    RedisDown(IgnoredAny),
+    #[serde(rename = "redis_up")]
+    RedisUp(IgnoredAny),
+}
+
+/// What of the keys is looked at: their names, or with these their `values` or `ttl`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Keys {
+    With(String),
+    Names(IgnoredAny),
 }
 
 #[derive(Deserialize)]

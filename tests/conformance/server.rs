@@ -15,6 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep};
 
 use crate::grpc;
+use crate::http;
 use crate::port::Port;
 use crate::process::{LOOK_EVERY, Process};
 use crate::scenario::{Content, Scenario};
@@ -40,7 +41,8 @@ pub struct Server {
 
 impl Server {
     /// Starts the server; it may not be ready yet, or never be. `files_from` is relative to `beside`.
-    pub fn start(scenario: &Scenario, beside: &Path) -> anyhow::Result<Self> {
+    /// `redis`: the port of the scenario's Redis, if it has one.
+    pub fn start(scenario: &Scenario, beside: &Path, redis: Option<u16>) -> anyhow::Result<Self> {
         let folder = Folder::create()?;
         for (name, content) in &scenario.files {
             folder.write(name, content, false)?;
@@ -52,7 +54,7 @@ impl Server {
             folder.link(target, name)?;
         }
         let (grpc, http, debug) = (Port::reserve()?, Port::reserve()?, Port::reserve()?);
-        let settings = settings(scenario, &folder, [&grpc, &http, &debug]);
+        let settings = settings(scenario, &folder, [&grpc, &http, &debug], redis);
         let socket = settings.get("GRPC_UDS").map(PathBuf::from);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.env_clear().envs(&settings);
@@ -84,6 +86,20 @@ impl Server {
         }
         self.opens(&debug, DEBUG_AFTER_HTTP).await;
         true
+    }
+
+    /// Waits until health says yes. The recorded server opens its ports then; this one opens them at once and says when.
+    pub async fn serving(&mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline && self.process.is_running() {
+            let request = ::http::Request::get("/healthcheck").body(Default::default());
+            let Ok(request) = request else { return false };
+            if http::send(self.http.address(), request).await.is_ok_and(|answer| answer.status == 200) {
+                return true;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        false
     }
 
     async fn opens(&mut self, opening: &Opening, within: Duration) -> bool {
@@ -118,13 +134,29 @@ impl Opening {
 }
 
 /// The settings of every scenario, then its own.
-fn settings(scenario: &Scenario, folder: &Folder, ports: [&Port; 3]) -> BTreeMap<String, String> {
+fn settings(
+    scenario: &Scenario,
+    folder: &Folder,
+    ports: [&Port; 3],
+    redis: Option<u16>,
+) -> BTreeMap<String, String> {
     let root = folder.runtime_root();
     let mut settings = settings::settings(&root, ports);
+    if let Some(redis) = redis {
+        settings.remove("BACKEND_TYPE");
+        settings.insert("REDIS_SOCKET_TYPE".into(), "tcp".into());
+        settings.insert("REDIS_URL".into(), format!("127.0.0.1:{redis}"));
+        settings.insert("EXPIRATION_JITTER_MAX_SECONDS".into(), "0".into());
+    }
     settings.insert("LOCAL_CACHE_SIZE_IN_BYTES".into(), "0".into());
     let [grpc, http, debug] = ports.map(|port| port.number().to_string());
-    let known =
-        [("{dir}", root.display().to_string()), ("{grpc}", grpc), ("{http}", http), ("{debug}", debug)];
+    let known = [
+        ("{dir}", root.display().to_string()),
+        ("{grpc}", grpc),
+        ("{http}", http),
+        ("{debug}", debug),
+        ("{redis}", redis.unwrap_or_default().to_string()),
+    ];
     for (name, value) in &scenario.env {
         match value {
             Some(value) => {

@@ -16,6 +16,7 @@ use crate::answer;
 use crate::clock::{self, During};
 use crate::http;
 use crate::process::LOOK_EVERY;
+use crate::redis::Redis;
 use crate::scenario::{Act, Content, Descriptor, Limit, Request, Step, Unit};
 use crate::server::Server;
 use crate::wire::{self, UNITS};
@@ -31,7 +32,7 @@ const MOMENT: Duration = Duration::from_millis(300);
 /// How long a line may take to reach the log.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 
-pub async fn take(step: &Step, server: &mut Server) -> anyhow::Result<Value> {
+pub async fn take(step: &Step, server: &mut Server, redis: Option<&mut Redis>) -> anyhow::Result<Value> {
     Ok(match &step.act {
         Act::Request(request) => ask(request, step, server).await?,
         Act::Json(body) => post_json(body, step, server).await?,
@@ -74,12 +75,23 @@ pub async fn take(step: &Step, server: &mut Server) -> anyhow::Result<Value> {
             sleep(MOMENT).await;
             json!(server.process.is_running())
         }
-        Act::Ready(seconds) => json!(server.ready(Duration::from_secs_f64(*seconds)).await),
+        Act::Ready(seconds) => json!(server.serving(Duration::from_secs_f64(*seconds)).await),
         Act::Signal(name) => json!(if server.process.signal(signal(name)?)? { "ok" } else { "gone" }),
         Act::Exit(seconds) => match server.process.exit(Duration::from_secs_f64(*seconds)).await? {
             Some(status) => json!(if status.success() { "zero" } else { "not zero" }),
             None => json!("running"),
         },
+        Act::Redis(command) => there(redis)?.run(command).await?,
+        Act::RedisKeys(what) => there(redis)?.keys(what, step.jitter).await?,
+        Act::RedisDown(_) => {
+            there(redis)?.down().await?;
+            json!("ok")
+        }
+        Act::RedisUp(_) => {
+            there(redis)?.up().await?;
+            sleep(Duration::from_secs_f64(step.settle.unwrap_or(2.0))).await;
+            json!("ok")
+        }
         Act::Idle(_) => {
             server.idle.push(TcpStream::connect(server.grpc.address()).await?);
             json!("ok")
@@ -87,8 +99,12 @@ pub async fn take(step: &Step, server: &mut Server) -> anyhow::Result<Value> {
     })
 }
 
+fn there(redis: Option<&mut Redis>) -> anyhow::Result<&mut Redis> {
+    redis.context("a step of a scenario without Redis asks for it")
+}
+
 async fn settled(step: &Step) -> Value {
-    sleep(Duration::from_secs_f64(step.settle)).await;
+    sleep(Duration::from_secs_f64(step.settle.unwrap_or(1.5))).await;
     json!("ok")
 }
 

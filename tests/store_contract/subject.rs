@@ -1,6 +1,6 @@
 //! A store as the suite sees it: something that charges, and a clock that can be turned.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tidegate::{
     clock::{Clock, UnixMicros},
@@ -28,7 +28,7 @@ pub struct InMemory {
 impl InMemory {
     pub fn new(max_keys: usize) -> Self {
         Self {
-            store: Store::Memory(MemoryStore::new(max_keys)),
+            store: Store::Memory(Arc::new(MemoryStore::new(max_keys))),
             clock: Clock::manual(UnixMicros::from_secs(1)),
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
         }

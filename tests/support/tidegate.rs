@@ -1,4 +1,4 @@
-//! A `tidegate` process on ports and in a folder of its own, counting in memory.
+//! A `tidegate` process on ports and in a folder of its own, counting in memory unless it is told otherwise.
 
 use std::fs;
 use std::process::Command;

@@ -10,7 +10,7 @@ fn a_rule_of_the_same_full_key_keeps_its_counters() {
     let of = |set: &RuleSet, key: &str| Arc::clone(&matched(set, "d", &[(key, "x")]).unwrap().rule.counters);
     of(&first, "a").record(Verdict::Ok, Counted { total: 1, ..Counted::default() });
 
-    let options = LoadOptions { merge_domains: false, previous: Some(&first) };
+    let options = LoadOptions { previous: Some(&first), ..LoadOptions::default() };
     let changed = [file(
         "other.yaml",
         "domain: d\ndescriptors: [{key: c, rate_limit: {unlimited: true}}, {key: a, rate_limit: {unit: day, requests_per_unit: 9}}]\n",

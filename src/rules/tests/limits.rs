@@ -167,7 +167,11 @@ fn our_settings_at_a_wrong_level_are_refused_and_not_ignored() {
             "'burst' does not belong in a descriptor, beside its key: it belongs under rate_limit",
         ),
         ("domain: d\nalgorithm: token_bucket\n", "'algorithm' does not belong at the root of the file"),
-        ("domain: d\ncharge: admitted\n", "'charge' is described and not built yet"),
+        ("domain: d\ncharge: never\n", "invalid charge 'never': expected admitted"),
+        (
+            "domain: d\ndescriptors: [{key: k, charge: admitted}]",
+            "'charge' does not belong in a descriptor, beside its key: it belongs at the root of the file",
+        ),
         ("domain: d\ndescriptors: [{key: k, soft_mode: true}]", "'soft_mode' is described and not built yet"),
         (
             "domain: d\ndescriptors: [{key: k, enforce_percent: 5}]",
@@ -178,4 +182,24 @@ fn our_settings_at_a_wrong_level_are_refused_and_not_ignored() {
         assert!(said.contains(words), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+}
+
+#[test]
+fn a_domain_may_charge_admitted_requests_only() {
+    let rules = load("domain: d\ncharge: admitted\n").unwrap().rules;
+    assert_eq!(rules.charging(b"d"), Charging::Admitted);
+    assert_eq!(rules.charging(b"e"), Charging::Always);
+    assert_eq!(load("domain: d\n").unwrap().rules.charging(b"d"), Charging::Always);
+}
+
+#[test]
+fn a_store_that_counts_fixed_windows_only_takes_no_other_rules() {
+    let options = LoadOptions { algorithms: Algorithms::FixedWindow, ..LoadOptions::default() };
+    let load = |limit: &str| {
+        let yaml = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{limit}}}}}]");
+        RuleSet::load(&[RuleFile { name: "limits.yaml".to_owned(), bytes: yaml.into_bytes() }], &options)
+    };
+    assert!(load("unit: hour, requests_per_unit: 5").is_ok());
+    let said = load("unit: hour, requests_per_unit: 5, algorithm: token_bucket").unwrap_err().to_string();
+    assert!(said.contains("token_bucket with COUNTER_KEYS=envoyproxy"), "{said}");
 }

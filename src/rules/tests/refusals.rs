@@ -389,7 +389,7 @@ fn one_domain_in_two_files_needs_merging() {
     );
     assert_eq!(problems.total(), 1);
 
-    let merging = LoadOptions { merge_domains: true, previous: None };
+    let merging = LoadOptions { merge_domains: true, ..LoadOptions::default() };
     let rules = RuleSet::load(&files, &merging).unwrap().rules;
     assert_eq!(
         (number(&rules, "twins", &[("a", "x")]), number(&rules, "twins", &[("b", "x")])),

@@ -172,3 +172,92 @@ fn a_second_s_step_back_finds_a_counter_that_had_ended() {
     }
     assert!(!hit_at("one", 0, 900_000));
 }
+
+/// Every algorithm: what a refused request took is as if it had never been asked for, and every other answer is a look's.
+#[test]
+fn all_or_nothing_leaves_no_trace_of_a_refusal() {
+    let algorithms = [
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingLog,
+        Algorithm::TokenBucket { burst: 10 },
+        Algorithm::LeakyBucket { burst: 10, max_delay: Duration::from_secs(36_000) },
+    ];
+    for algorithm in algorithms {
+        let store = MemoryStore::new(1_000);
+        let narrow = match algorithm {
+            Algorithm::TokenBucket { .. } => Algorithm::TokenBucket { burst: 2 },
+            Algorithm::LeakyBucket { max_delay, .. } => Algorithm::LeakyBucket { burst: 2, max_delay },
+            other => other,
+        };
+        let narrow = limit(2, Unit::Hour, narrow);
+        let limits = [limit(10, Unit::Hour, algorithm), narrow];
+        let names = [&b"wide"[..], b"narrow"];
+        let keys: Vec<_> = names
+            .iter()
+            .zip(&limits)
+            .map(|(name, limit)| CounterKey::new(b"", name, std::iter::empty(), limit))
+            .collect();
+        let ask = |cost: u64, enforced: [bool; 2]| {
+            let charges: Vec<_> = keys
+                .iter()
+                .zip(&limits)
+                .map(|(key, limit)| Charge {
+                    key,
+                    limit,
+                    cost: Cost::charge(Hits::new(cost)),
+                    max_wait: Duration::MAX,
+                })
+                .collect();
+            store.charge_all_or_nothing(&charges, &enforced, at(0))
+        };
+        let used = |n: usize| {
+            let charge =
+                Charge { key: &keys[n], limit: &limits[n], cost: Cost::Peek, max_wait: Duration::MAX };
+            store.charge(&charge, at(0)).used_after.get()
+        };
+        assert!(ask(1, [true; 2]).iter().all(|charged| charged.admitted), "{algorithm:?}");
+        let before = [used(0), used(1)];
+        let refused = ask(9, [true; 2]);
+        assert_eq!([refused[0].admitted, refused[1].admitted], [true, false], "{algorithm:?}");
+        assert_eq!(refused[0].used_after.get(), before[0], "{algorithm:?}: as a look");
+        assert_eq!([used(0), used(1)], before, "{algorithm:?}");
+        let unenforced = ask(9, [true, false]);
+        assert!(unenforced[0].admitted && !unenforced[1].admitted);
+        assert_eq!(used(0), before[0] + 9, "{algorithm:?}: what is not enforced spares nobody");
+    }
+}
+
+/// Threads that want the same counters in different orders neither wait for each other for ever nor leave a trace.
+#[test]
+fn all_or_nothing_is_one_step_whatever_the_order() {
+    let store = MemoryStore::new(100_000);
+    let (room, none) = (per_hour(1_000_000), per_hour(0));
+    let key = |n: usize| CounterKey::new(b"", n.to_string().as_bytes(), std::iter::empty(), &room);
+    let keys: Vec<_> = (0..40).map(key).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (store, keys, room, none) = (&store, &keys, &room, &none);
+            scope.spawn(move || {
+                for round in 0..200_usize {
+                    let order = (0..keys.len()).map(|n| (n * [1, 3, 7, 39][thread] + round) % keys.len());
+                    let charges: Vec<_> = order
+                        .enumerate()
+                        .map(|(place, n)| Charge {
+                            key: &keys[n],
+                            limit: if place == 20 { none } else { room },
+                            cost: Cost::charge(Hits::new(1)),
+                            max_wait: Duration::MAX,
+                        })
+                        .collect();
+                    let charged = store.charge_all_or_nothing(&charges, &vec![true; charges.len()], at(0));
+                    assert!(charged.iter().all(|charged| charged.used_after.get() <= 1));
+                }
+            });
+        }
+    });
+    for key in &keys {
+        let charge = Charge { key, limit: &room, cost: Cost::Peek, max_wait: Duration::MAX };
+        assert_eq!(store.charge(&charge, at(0)).used_after, Hits::ZERO);
+    }
+}

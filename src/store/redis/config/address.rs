@@ -1,0 +1,157 @@
+//! The address of one server, in every form that people write it in.
+
+use std::{fmt, path::PathBuf};
+
+use super::{Auth, ConfigError, SocketType};
+
+const DEFAULT_PORT: u16 = 6379;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// A name or an address, without brackets.
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// One server as its address describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    pub endpoint: Endpoint,
+    /// From the address itself; the setting goes before it.
+    pub auth: Option<Auth>,
+    pub db: i64,
+    /// `rediss://`.
+    pub tls: bool,
+}
+
+impl Server {
+    /// Reads `host`, `host:port`, `[::1]:6379`, `redis://user:pass@host:port/db`, `rediss://…`, `unix:///path` or a path.
+    /// `socket` says what is meant where it is in doubt.
+    pub fn parse(text: &str, socket: SocketType) -> Result<Self, ConfigError> {
+        if let Some(rest) = text.strip_prefix("redis://") {
+            return Self::from_url(text, rest, false);
+        }
+        if let Some(rest) = text.strip_prefix("rediss://") {
+            return Self::from_url(text, rest, true);
+        }
+        if let Some(path) = text.strip_prefix("unix://").or_else(|| text.strip_prefix("redis+unix://")) {
+            return Ok(Self::at(Endpoint::Unix(path.into())));
+        }
+        match socket {
+            _ if text.is_empty() => Err(ConfigError::NoServer),
+            SocketType::Unix => Ok(Self::at(Endpoint::Unix(text.into()))),
+            SocketType::Tcp if text.starts_with('/') => {
+                Err(ConfigError::PathOnTcp { found: text.to_owned() })
+            }
+            SocketType::Tcp => host_and_port(text).map(Self::at),
+        }
+    }
+
+    /// A server at this endpoint, as far as nothing else is said.
+    pub fn at(endpoint: Endpoint) -> Self {
+        Self { endpoint, auth: None, db: 0, tls: false }
+    }
+
+    fn from_url(whole: &str, rest: &str, tls: bool) -> Result<Self, ConfigError> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // The last `@`: a password may hold others.
+        let (credentials, rest) = match rest.rsplit_once('@') {
+            Some((credentials, rest)) => (Some(credentials), rest),
+            None => (None, rest),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let named = query.split('&').find_map(|pair| pair.strip_prefix("db="));
+        let db = match (path.trim_matches('/'), named) {
+            ("", None) => 0,
+            ("", Some(db)) | (db, _) => {
+                db.parse().map_err(|_| ConfigError::Database { found: db.to_owned() })?
+            }
+        };
+        let endpoint = host_and_port(authority).map_err(|error| match error {
+            ConfigError::Address { .. } | ConfigError::NoServer => {
+                ConfigError::Address { found: masked(whole) }
+            }
+            other => other,
+        })?;
+        Ok(Self { endpoint, auth: credentials.and_then(url_auth), db, tls })
+    }
+}
+
+/// `user:pass`, `:pass` or `user`; percent-escapes are undone.
+fn url_auth(text: &str) -> Option<Auth> {
+    let (user, password) = text.split_once(':')?;
+    Some(Auth::new(Some(&unescaped(user)), &unescaped(password)))
+}
+
+fn host_and_port(text: &str) -> Result<Endpoint, ConfigError> {
+    let refused = || ConfigError::Address { found: text.to_owned() };
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or_else(refused)?;
+        match (after, after.strip_prefix(':')) {
+            ("", _) => (host, None),
+            (_, Some(port)) => (host, Some(port)),
+            (_, None) => return Err(refused()),
+        }
+    } else {
+        match text.matches(':').count() {
+            0 => (text, None),
+            1 => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+            // An IPv6 address without brackets has no place for a port.
+            _ => (text.parse::<std::net::Ipv6Addr>().map(|_| text).map_err(|_| refused())?, None),
+        }
+    };
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == '/' || c == '@') {
+        return Err(refused());
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| ConfigError::Port { found: port.to_owned() })?,
+    };
+    Ok(Endpoint::Tcp { host: host.to_owned(), port })
+}
+
+/// The text without what stands before the last `@` of each element.
+pub fn masked(text: &str) -> String {
+    let mask = |element: &str| match (element.split_once("://"), element.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://*****@{rest}"),
+        (None, Some((_, rest))) => format!("*****@{rest}"),
+        (_, None) => element.to_owned(),
+    };
+    text.split(',').map(mask).collect::<Vec<_>>().join(",")
+}
+
+/// Undoes `%XX`; what is no escape stays.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'%')
+            .then(|| after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok()))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(escaped.unwrap_or(first));
+        rest = match escaped {
+            Some(_) => after.get(2..).unwrap_or_default(),
+            None => after,
+        };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,118 @@
+//! The scripts say what the pure functions say: random histories of charges, refunds, looks and steps of the clock, on a
+//! real server and on the state in memory.
+
+use std::{collections::HashMap, ops::Range};
+
+use proptest::{prelude::*, test_runner::TestRunner};
+
+use super::*;
+use crate::limit::State;
+
+#[derive(Clone, Debug)]
+struct Step {
+    /// Microseconds forwards or backwards.
+    clock: i64,
+    /// Key, cost, longest wait.
+    charges: Vec<(usize, Cost, Duration)>,
+}
+
+const N_KEYS: usize = 2;
+
+fn limits() -> impl Strategy<Value = Limit> {
+    let requests = prop_oneof![Just(0), 1_u32..=12, Just(1_000), Just(1_000_003), Just(u32::MAX)];
+    let window = prop_oneof![
+        Just((Unit::Second, 1)),
+        Just((Unit::Second, 7)),
+        Just((Unit::Minute, 1)),
+        Just((Unit::Hour, 1)),
+        Just((Unit::Year, 100)),
+    ];
+    let burst = prop_oneof![1_u32..=12, Just(1_000_000), Just(u32::MAX)];
+    let delay = prop_oneof![Just(0_u64), 1..5_000_000_u64, Just(u64::from(u32::MAX) * 1_000)];
+    (requests, window, burst, delay, 1..=4_u8).prop_map(
+        |(requests, (unit, multiplier), burst, delay, kind)| {
+            let algorithm = match kind {
+                1 => Algorithm::SlidingWindow,
+                2 => Algorithm::SlidingLog,
+                3 => Algorithm::TokenBucket { burst },
+                _ => Algorithm::LeakyBucket { burst, max_delay: Duration::from_micros(delay) },
+            };
+            let window = Window::new(unit, NonZeroU32::new(multiplier).unwrap()).unwrap();
+            Limit { requests_per_unit: requests, window, algorithm }
+        },
+    )
+}
+
+fn costs() -> impl Strategy<Value = Cost> {
+    let n = || prop_oneof![8 => 1_u64..=9, 1 => 10_u64..3_000_000_000, 1 => Just(Hits::MAX.get())];
+    prop_oneof![
+        6 => n().prop_map(|n| Cost::charge(Hits::new(n))),
+        1 => Just(Cost::Peek),
+        2 => n().prop_map(|n| Cost::refund(Hits::new(n))),
+    ]
+}
+
+fn steps(n: Range<usize>, back: bool) -> impl Strategy<Value = Vec<Step>> {
+    let forwards = prop_oneof![3 => 0_i64..2_000, 3 => 0_i64..1_500_000, 2 => 0_i64..90_000_000, 1 => 0_i64..9_000_000_000];
+    let clock = (forwards, prop::bool::weighted(if back { 0.2 } else { 0.0 }))
+        .prop_map(|(span, backwards)| if backwards { -span } else { span });
+    let wait = prop_oneof![Just(Duration::MAX), (0_u64..2_000_000).prop_map(Duration::from_micros)];
+    let charges = prop::collection::vec((0..N_KEYS, costs(), wait), 1..4);
+    prop::collection::vec((clock, charges).prop_map(|(clock, charges)| Step { clock, charges }), n)
+}
+
+/// Longer than any history, so that the next one finds the clock where it has not been yet.
+const HISTORY: u64 = 300_000_000_000;
+
+/// Both tell the same story. `nth`: no history has had the number yet.
+async fn tell(store: &RedisStore, nth: u64, limit: &Limit, steps: &[Step]) -> Result<(), TestCaseError> {
+    let keys: Vec<CounterKey> = (0..N_KEYS).map(|n| key(&format!("{nth}.{n}"), limit)).collect();
+    let mut states: HashMap<usize, State> = HashMap::new();
+    let mut moment = UnixMicros::new(now().get() + nth * HISTORY);
+    for step in steps {
+        moment = UnixMicros::new(moment.get().saturating_add_signed(step.clock));
+        let charges: Vec<Charge<'_>> = step
+            .charges
+            .iter()
+            .map(|(n, cost, max_wait)| Charge { key: &keys[*n], limit, cost: *cost, max_wait: *max_wait })
+            .collect();
+        let told = store.charge(&charges, moment, Budget::of(SOON)).await;
+        for ((n, cost, max_wait), told) in step.charges.iter().zip(told) {
+            let state = states.entry(*n).or_insert_with(|| State::new(limit));
+            let before = state.clone();
+            let expected = state.charge(limit, moment, *cost, *max_wait);
+            prop_assert_eq!(told, Ok(expected), "{:?} of {:?} at {:?} in {:?}", cost, limit, moment, before);
+        }
+    }
+    Ok(())
+}
+
+fn all_tell(limits: impl Strategy<Value = Limit>, back: bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (server, store) = runtime.block_on(async {
+        let server = Server::start().await;
+        let store = single(&server).await;
+        (server, store)
+    });
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() });
+    let n_told = std::cell::Cell::new(0_u64);
+    let told = runner.run(&(limits, steps(1..30, back)), |(limit, steps)| {
+        n_told.set(n_told.get() + 1);
+        runtime.block_on(tell(&store, n_told.get(), &limit, &steps))
+    });
+    drop(server);
+    if let Err(error) = told {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn scripts_and_pure_functions_tell_the_same() {
+    all_tell(limits(), true);
+}
+
+#[test]
+fn fixed_windows_and_the_pure_function_tell_the_same() {
+    all_tell(limits().prop_map(|limit| Limit { algorithm: Algorithm::FixedWindow, ..limit }), false);
+}
