@@ -13,6 +13,7 @@ pub mod response;
 pub mod serve;
 
 mod acceptor;
+mod authority;
 mod balance;
 mod codec;
 mod connection;

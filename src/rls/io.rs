@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::counts::Open;
+use super::{authority::Rewriter, counts::Open};
 
 /// The bytes that every HTTP/2 client says first.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
@@ -67,7 +67,7 @@ pub(super) struct Io {
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(UnixStream, Rewriter),
 }
 
 impl Io {
@@ -81,7 +81,7 @@ impl Io {
             }
             Accepted::Unix(stream) => {
                 stream.set_nonblocking(true)?;
-                Stream::Unix(UnixStream::from_std(stream)?)
+                Stream::Unix(UnixStream::from_std(stream)?, Rewriter::new())
             }
         };
         Ok(Self { stream, heard, _open: open })
@@ -97,7 +97,13 @@ impl AsyncRead for Io {
         let n_before = buf.filled().len();
         let read = match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream, rewriter) => {
+                let read = Pin::new(stream).poll_read(cx, buf);
+                if let Some(new) = buf.filled_mut().get_mut(n_before..) {
+                    rewriter.pass(new);
+                }
+                read
+            }
         };
         if read.is_ready() {
             self.heard.bytes(buf.filled().len() - n_before);
@@ -110,7 +116,7 @@ impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Unix(stream, _) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -121,28 +127,28 @@ impl AsyncWrite for Io {
     ) -> Poll<io::Result<usize>> {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Stream::Unix(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
             Stream::Tcp(stream) => stream.is_write_vectored(),
-            Stream::Unix(stream) => stream.is_write_vectored(),
+            Stream::Unix(stream, _) => stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Unix(stream, _) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream, _) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
