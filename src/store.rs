@@ -66,6 +66,9 @@ pub enum StoreError {
 }
 
 /// One worker's way to the counters.
+///
+/// What waits for Redis has a place of its own in memory, so that a call that is counted here is not as large as one that
+/// asks a cluster: calls are moved about while they are set up.
 #[derive(Debug)]
 pub enum Store {
     /// All workers have the same counters.
@@ -81,7 +84,7 @@ impl Store {
     pub async fn charge(&self, charges: &[Charge<'_>], now: UnixMicros, budget: Budget) -> Outcomes {
         match self {
             Self::Memory(store) => charges.iter().map(|charge| Ok(store.charge(charge, now))).collect(),
-            Self::Redis(pair) => pair.charge(charges, now, budget).await,
+            Self::Redis(pair) => Box::pin(pair.charge(charges, now, budget)).await,
         }
     }
 
@@ -101,7 +104,7 @@ impl Store {
             Self::Memory(store) => {
                 store.charge_all_or_nothing(charges, enforced, now).into_iter().map(Ok).collect()
             }
-            Self::Redis(pair) => pair.charge_all_or_nothing(charges, enforced, now, budget).await,
+            Self::Redis(pair) => Box::pin(pair.charge_all_or_nothing(charges, enforced, now, budget)).await,
         }
     }
 

@@ -165,3 +165,12 @@ descriptors:
     assert_eq!(ask(&limiter, &["wide", "shut"]).await, Ok((Code::OverLimit, vec![9, 0])));
     assert_eq!(ask(&limiter, &["wide"]).await, Ok((Code::Ok, vec![8])));
 }
+
+/// A call is moved several times while it is set up: at 60,000 bytes, two fifths of its time went there.
+#[test]
+fn a_decision_under_way_is_small() {
+    let limiter = in_memory(TWO_LIMITS, Options::default());
+    let request = Request { domain: "d".into(), descriptors: vec![], hits_addend: 0 };
+    let size = size_of_val(&limiter.decide(&request, Budget::of(Duration::from_secs(1))));
+    assert!(size <= 4096, "{size} bytes");
+}
