@@ -201,7 +201,7 @@ impl RedisStore {
 
 impl Inner {
     fn request<'a>(
-        &self,
+        &'a self,
         charges: &'a [Charge<'a>],
         enforced: &'a [bool],
         together: Together,
@@ -211,6 +211,7 @@ impl Inner {
         Request {
             charges,
             now,
+            clock: &self.shared.clock,
             together,
             enforced,
             keys: config.keys,

@@ -85,6 +85,26 @@ async fn clocks_hours_apart_share_one_window() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A server whose clock steps is believed at its next answer that says what its clock shows.
+#[tokio::test]
+async fn answers_say_what_the_clock_shows() -> anyhow::Result<()> {
+    const HOUR: u64 = 3_600_000_000;
+    let clock = ServerClock::at(now().get())?;
+    let server = Setup::new(Kind::Redis7).clock(&clock).start().await?;
+    let store = store_of(&server).await?;
+    let skew_after = async |algorithm| {
+        let counter = Counter::of(&store, "steps", BUDGET, per_year(1_000, algorithm));
+        assert_eq!(counter.ask().await, "OK");
+        store.shared().shards()[0].skew_micros()
+    };
+    clock.set(now().get() + HOUR)?;
+    let plain = skew_after(Algorithm::FixedWindow).await;
+    assert!(plain.unsigned_abs() < HOUR / 2, "a plain charge says nothing of the clock: {plain}");
+    let skew = skew_after(Algorithm::SlidingWindow).await;
+    assert!(skew.abs_diff(HOUR as i64) < HOUR / 60, "{skew}");
+    Ok(())
+}
+
 /// The server forgets its scripts in the middle of everything; nobody notices.
 #[tokio::test]
 async fn forgotten_scripts_come_back() -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use super::{
     script::{self, ScriptCharge, Source, Together},
 };
 use crate::{
-    clock::UnixMicros,
+    clock::{Clock, UnixMicros},
     limit::{Algorithm, Charged, Cost, Found, Hits},
     store::Charge,
 };
@@ -31,6 +31,7 @@ pub(super) struct Request<'a> {
     pub charges: &'a [Charge<'a>],
     /// By the process's clock.
     pub now: UnixMicros,
+    pub clock: &'a Clock,
     pub together: Together,
     /// Whether each charge's refusal is; empty: none's.
     pub enforced: &'a [bool],
@@ -259,12 +260,15 @@ impl<'a> Batch<'a> {
                 })
             })
             .collect();
-        let only_fixed = charges.iter().all(|one| one.charge.limit.algorithm == Algorithm::FixedWindow);
-        let moment = match self.request.time {
-            TimeSource::Server if !only_fixed => 0,
-            _ => self.names.moment.get(),
-        };
+        let moment = if self.reads_clock(members) { 0 } else { self.names.moment.get() };
         script::call(source, moment, self.request.together, &charges)
+    }
+
+    /// Whether a call of the script for these is by the server's clock, and says what that shows.
+    fn reads_clock(&self, members: &[usize]) -> bool {
+        let is_fixed = |charge: &Charge<'_>| charge.limit.algorithm == Algorithm::FixedWindow;
+        let mut charges = members.iter().filter_map(|&member| self.request.charges.get(member));
+        self.request.time == TimeSource::Server && !charges.all(is_fixed)
     }
 
     /// fixed_window: to the end of the window, rounded up, and some more. The reference: always a window's length.
@@ -283,8 +287,9 @@ impl<'a> Batch<'a> {
         mixed % self.request.jitter.max(1)
     }
 
-    /// What the replies say: for each member what came of it.
-    pub fn outcomes(&self, replies: Vec<Value>, mut take: impl FnMut(usize, Outcome)) {
+    /// What the replies say: for each member what came of it. Returns what the server's clock showed, if they say that.
+    pub fn outcomes(&self, replies: Vec<Value>, mut take: impl FnMut(usize, Outcome)) -> Option<UnixMicros> {
+        let mut reading = None;
         self.denied.iter().for_each(|&member| take(member, Outcome::Said(Said::Denied)));
         let mut replies = replies.into_iter();
         for step in &self.steps {
@@ -296,9 +301,14 @@ impl<'a> Batch<'a> {
                     take(member, self.counted(member, reply));
                 }
                 Step::Look(member) => take(member, self.seen(member, reply)),
-                Step::Script(n) => self.scripted(self.script(n), reply, &mut take),
+                Step::Script(n) => {
+                    let members = self.script(n);
+                    let moment = self.scripted(members, reply, &mut take);
+                    reading = reading.or(moment.filter(|_| self.reads_clock(members)));
+                }
             }
         }
+        reading
     }
 
     fn counted(&self, member: usize, reply: Value) -> Outcome {
@@ -340,7 +350,13 @@ impl<'a> Batch<'a> {
         Outcome::Charged(found.charge(charge.limit, self.names.moment, cost, charge.max_wait))
     }
 
-    fn scripted(&self, members: &[usize], reply: Value, take: &mut impl FnMut(usize, Outcome)) {
+    /// Returns the moment that the script counted by.
+    fn scripted(
+        &self,
+        members: &[usize],
+        reply: Value,
+        take: &mut impl FnMut(usize, Outcome),
+    ) -> Option<UnixMicros> {
         let said = match reply {
             Value::BulkString(packed) => {
                 let numbers =
@@ -352,7 +368,7 @@ impl<'a> Batch<'a> {
                     for (&member, state) in members.iter().zip(triples) {
                         take(member, self.found(member, UnixMicros::new(*moment), *spared == 1, *state));
                     }
-                    return;
+                    return Some(UnixMicros::new(*moment));
                 }
                 Said::Other
             }
@@ -360,6 +376,7 @@ impl<'a> Batch<'a> {
             _ => Said::Other,
         };
         members.iter().for_each(|&member| take(member, Outcome::Said(said.clone())));
+        None
     }
 
     fn found(&self, member: usize, moment: UnixMicros, spared: bool, [a, b, c]: [u64; 3]) -> Outcome {

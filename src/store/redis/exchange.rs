@@ -12,7 +12,7 @@ use super::{
     script::Source,
     stats::ErrorKind,
 };
-use crate::{limit::Charged, store::StoreError};
+use crate::{clock::UnixMicros, limit::Charged, store::StoreError};
 
 /// What came of one charge at one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(super) async fn exchange(
             Err(kind) => answers.extend(all(link, &again, kind)),
         }
     }
-    tally.tell(link);
+    tally.tell(link, request);
     answers
 }
 
@@ -114,6 +114,8 @@ fn all(link: &Link, members: &[usize], kind: ErrorKind) -> Answers {
 struct Tally {
     errors: SmallVec<[ErrorKind; 4]>,
     read_only: bool,
+    /// What the server's clock showed.
+    reading: Option<UnixMicros>,
 }
 
 impl Tally {
@@ -133,7 +135,7 @@ impl Tally {
             });
         }
         let mut answers = Answers::new();
-        batch.outcomes(replies, |member, outcome| {
+        let reading = batch.outcomes(replies, |member, outcome| {
             let said = match outcome {
                 Outcome::Charged(charged) => {
                     answers.push((member, Answer::Done(Ok(charged))));
@@ -150,6 +152,7 @@ impl Tally {
             };
             answers.push((member, self.answer(said)));
         });
+        self.reading = self.reading.or(reading);
         answers
     }
 
@@ -171,7 +174,11 @@ impl Tally {
         Answer::Done(Err(StoreError::Unavailable))
     }
 
-    fn tell(&self, link: &Link) {
+    fn tell(&self, link: &Link, request: Request<'_>) {
+        if let Some(reading) = self.reading {
+            let round_trip = request.now.until(request.clock.now());
+            link.shard.clock.sample(request.now, round_trip, reading);
+        }
         self.errors.iter().for_each(|kind| link.shard.stats.error(*kind));
         if self.errors.contains(&ErrorKind::State) {
             link.shard.failed(ErrorKind::State);

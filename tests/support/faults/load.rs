@@ -37,8 +37,17 @@ pub struct Seen {
 impl Seen {
     /// Asks every two milliseconds until `done` is, and waits for what is not answered then. `ask` names the answer.
     pub async fn asking<T>(ask: impl AsyncFn() -> &'static str, done: impl Future<Output = T>) -> (Self, T) {
+        Self::asking_every(EVERY, ask, done).await
+    }
+
+    /// As [`Seen::asking`], at another pace.
+    pub async fn asking_every<T>(
+        every: Duration,
+        ask: impl AsyncFn() -> &'static str,
+        done: impl Future<Output = T>,
+    ) -> (Self, T) {
         let mut done = std::pin::pin!(done.fuse());
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut asked, mut answers) = (FuturesUnordered::new(), Vec::new());
         let mut lag = Duration::ZERO;
