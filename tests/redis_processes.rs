@@ -40,5 +40,7 @@ mod wire;
 
 #[path = "redis_processes/fleet.rs"]
 mod fleet;
+#[path = "redis_processes/metrics.rs"]
+mod metrics;
 #[path = "redis_processes/postures.rs"]
 mod postures;

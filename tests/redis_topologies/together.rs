@@ -13,7 +13,7 @@ use tidegate::store::{Budget, Charge};
 use crate::redis::cluster::Cluster;
 use crate::redis::server::{Kind, Server};
 use crate::redis::wait::eventually;
-use crate::redis_store::{at, key, list, now, open, per_year};
+use crate::redis_store::{Counter, at, key, list, now, open, per_year};
 
 const BUDGET: Duration = Duration::from_secs(5);
 const N_STORES: usize = 3;
@@ -172,4 +172,25 @@ async fn on_a_cluster_a_refused_request_is_given_back() -> anyhow::Result<()> {
             .push(open(at(TopologyKind::Cluster, &list(cluster.nodes.iter().map(Server::address)))?).await?);
     }
     given_back(stores).await
+}
+
+/// A store that ends gives back what refused requests are owed before it is gone, and takes no more.
+#[tokio::test]
+async fn what_is_owed_is_given_back_before_the_end() -> anyhow::Result<()> {
+    const OWED: u64 = 200;
+    let server = Server::start(Kind::Redis7).await?;
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
+        let store = open(at(TopologyKind::Single, &server.address().to_string())?).await?;
+        let counter = Counter::of(&store, "owed", BUDGET, per_year(1_000, algorithm));
+        assert!(counter.charge(Cost::Charge(Hits::new(OWED + 7))).await?.admitted);
+        for _ in 0..OWED {
+            store.give_back(&[counter.one_hit()], now());
+        }
+        store.close(BUDGET).await;
+        assert_eq!(counter.used().await?, 7, "{algorithm:?}");
+        assert_eq!((store.shared().refunds_sent(), store.shared().refunds_dropped()), (OWED, 0));
+        store.give_back(&[counter.one_hit()], now());
+        assert_eq!(store.shared().refunds_dropped(), 1, "too late, and counted");
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! A `tidegate` process on ports and in a folder of its own, counting in memory unless it is told otherwise.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ const STOP: Duration = Duration::from_secs(40);
 pub struct Tidegate {
     process: Process,
     http: Port,
-    _debug: Port,
+    debug: Port,
     _folder: TempDir,
 }
 
@@ -46,7 +47,7 @@ impl Tidegate {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.env_clear().envs(settings(&root, [grpc, &http, &debug])).envs(more.iter().copied());
         let process = Process::spawn(&mut command, &folder.path().join("log"))?;
-        let mut server = Self { process, http, _debug: debug, _folder: folder };
+        let mut server = Self { process, http, debug, _folder: folder };
         server.ready().await?;
         Ok(server)
     }
@@ -61,6 +62,11 @@ impl Tidegate {
             sleep(LOOK_EVERY).await;
         }
         bail!("tidegate is not ready; it said:\n{}", self.process.output())
+    }
+
+    /// Where its metrics are.
+    pub fn debug_address(&self) -> SocketAddr {
+        self.debug.address()
     }
 
     /// Ends it with SIGTERM and waits; it must end well.
