@@ -9,7 +9,15 @@ use std::{env, error::Error, fs, path::PathBuf};
 use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorSet, field_descriptor_proto::Type};
 
+/// What is served.
 const SERVICE: &str = "envoy/service/ratelimit/v3/rls.proto";
+
+/// What is asked of a control plane, and kept of its answers.
+const CLIENT: [&str; 3] = [
+    "envoy/service/discovery/v3/ads.proto",
+    "ratelimit/config/ratelimit/v3/rls_conf.proto",
+    "tidegate/xds_cache.proto",
+];
 
 /// Message, as its file's package and its own name, and field.
 const BYTES: [(&str, &str); 3] = [
@@ -20,9 +28,9 @@ const BYTES: [(&str, &str); 3] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let mut files = protox::compile([SERVICE], ["proto"])?;
-    write_descriptor_set(&files)?;
+    write_descriptor_set(protox::compile([SERVICE], ["proto"])?)?;
 
+    let mut files = protox::compile([SERVICE].into_iter().chain(CLIENT), ["proto"])?;
     let n_changed = turn_strings_into_bytes(&mut files);
     if n_changed != BYTES.len() {
         return Err(format!("{n_changed} of {} fields were turned into bytes: {BYTES:?}", BYTES.len()).into());
@@ -36,8 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// For reflection and JSON: text stays text, comments are left out.
 #[expect(clippy::disallowed_methods, reason = "this is how cargo tells a build script where to write")]
-fn write_descriptor_set(files: &FileDescriptorSet) -> Result<(), Box<dyn Error>> {
-    let mut files = files.clone();
+fn write_descriptor_set(mut files: FileDescriptorSet) -> Result<(), Box<dyn Error>> {
     for file in &mut files.file {
         file.source_code_info = None;
     }

@@ -13,7 +13,7 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{health::Health, limiter::Limiter, rls::serve::Counts, telemetry::metrics::Metrics};
+use crate::{health::Health, limiter::Limiter, rls::serve::Counts, rules::xds, telemetry::metrics::Metrics};
 
 pub use debug::router as debug_router;
 pub use http::router as http_router;
@@ -24,6 +24,8 @@ pub struct Admin {
     pub limiter: Arc<Limiter>,
     pub health: Arc<Health>,
     pub metrics: Arc<Metrics>,
+    /// Of the way to the control plane, if rules come from one.
+    pub control_plane: Option<Arc<xds::Stats>>,
     pub counts: Counts,
     /// How long a call of `/json` may take; it names no deadline of its own.
     pub budget: Duration,

@@ -4,6 +4,7 @@
 //! **Invariant:** ports open only once the rules were looked at, so that a process that takes over a port answers from its
 //! first call on. Every task that is started here is waited for here.
 
+mod following;
 mod stores;
 
 use std::{
@@ -22,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::stores::Stores;
+use self::{following::Following, stores::Stores};
 use crate::{
     admin::{self, Admin},
     clock::Clock,
@@ -36,11 +37,11 @@ use crate::{
         serve::{Ages, MAX_CONNECTIONS, Options, Server},
     },
     rules::{
-        Algorithms, Charging, LoadOptions,
-        reload::{self, LoadFailure, Reloaded, Reloader},
+        Charging,
+        reload::{LoadFailure, Reloaded},
     },
     settings::{Endpoint, GrpcListener, Settings},
-    store::{memory::MemoryStore, redis::config::KeyStyle},
+    store::memory::MemoryStore,
     telemetry::metrics::Metrics,
 };
 
@@ -73,10 +74,14 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     let shared =
         Arc::new(limiter::Shared::new(clock.clone(), decisions(settings), Arc::clone(&metrics), memory));
 
-    let in_force =
-        InForce { limiter: Arc::clone(&shared), metrics: Arc::clone(&metrics), health: Arc::clone(&health) };
-    let reloader = tokio::select! {
-        reloader = follow_rules(settings, in_force) => reloader?,
+    let in_force = InForce {
+        limiter: Arc::clone(&shared),
+        metrics: Arc::clone(&metrics),
+        health: Arc::clone(&health),
+        source: if settings.control_plane.is_some() { Source::ControlPlane } else { Source::Files },
+    };
+    let rules = tokio::select! {
+        rules = Following::start(settings, in_force) => rules?,
         name = signals.stop() => {
             tracing::warn!("{name}: shutting down before the rules were read");
             return Ok(());
@@ -108,6 +113,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
         limiter: Arc::clone(&limiter),
         health: Arc::clone(&health),
         metrics,
+        control_plane: rules.control_plane(),
         counts: server.counts().clone(),
         budget: settings.request_budget,
     };
@@ -136,7 +142,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
                 break;
             }
             ask = signals.next() => match ask {
-                Ask::Reload => reloader.reload_now(),
+                Ask::Reload => rules.again(),
                 Ask::Stop(name) => {
                     tracing::warn!("{name}: shutting down");
                     break;
@@ -151,7 +157,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     health.terminate();
     report(&health, &grpc_health).await;
     grpc_health.noticed(settings.drain_timeout / 2).await;
-    shut_down(server, settings.drain_timeout, reloader, stop, tasks).await?;
+    shut_down(server, settings.drain_timeout, rules, stop, tasks).await?;
     limiter.close().await;
     failure.map_or(Ok(()), Err)
 }
@@ -194,7 +200,7 @@ fn follow_store(
 async fn shut_down(
     server: Server,
     drain_timeout: Duration,
-    reloader: reload::Handle,
+    rules: Following,
     stop: CancellationToken,
     mut tasks: JoinSet<()>,
 ) -> anyhow::Result<()> {
@@ -211,9 +217,7 @@ async fn shut_down(
     {
         tracing::warn!("HTTP requests were cut off");
     }
-    tokio::task::spawn_blocking(move || reloader.stop())
-        .await
-        .context("the thread that follows the rules panicked")?;
+    rules.stop().await?;
     tracing::info!(after_ms = millis(began.elapsed()), "shut down");
     Ok(())
 }
@@ -226,6 +230,32 @@ struct InForce {
     limiter: Arc<limiter::Shared>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
+    source: Source,
+}
+
+/// Who says what the rules are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Files,
+    ControlPlane,
+}
+
+impl Source {
+    /// What is good again once a load succeeds.
+    fn rules(self) -> &'static str {
+        match self {
+            Self::Files => "the rules files are",
+            Self::ControlPlane => "the control plane's rules are",
+        }
+    }
+
+    /// That there is nothing.
+    fn nothing(self) -> &'static str {
+        match self {
+            Self::Files => "there are no rules files",
+            Self::ControlPlane => "the control plane has sent no rules",
+        }
+    }
 }
 
 impl InForce {
@@ -235,15 +265,27 @@ impl InForce {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 let (n_domains, n_rules) = (rules.n_domains(), rules.rules().count());
                 if self.health.load_failure().is_some() {
-                    tracing::warn!("the rules files are good again");
+                    tracing::warn!("{} good again", self.source.rules());
                 }
                 self.limiter.set_rules(rules);
                 self.metrics.reloaded();
                 self.health.rules_loaded(n_domains);
                 if n_files == 0 {
-                    tracing::warn!("there are no rules files: every request is let through until there are");
+                    tracing::warn!("{}: every request is let through until there are", self.source.nothing());
                 }
-                tracing::info!(files = n_files, domains = n_domains, rules = n_rules, "rules loaded");
+                match self.source {
+                    Source::Files => {
+                        tracing::info!(files = n_files, domains = n_domains, rules = n_rules, "rules loaded");
+                    }
+                    Source::ControlPlane => {
+                        tracing::info!(
+                            resources = n_files,
+                            domains = n_domains,
+                            rules = n_rules,
+                            "rules loaded"
+                        );
+                    }
+                }
             }
             Err(failure) => {
                 let text = failure.to_string();
@@ -259,22 +301,6 @@ impl InForce {
             }
         }
     }
-}
-
-/// Loads the rules, off this thread, and follows them from then on.
-async fn follow_rules(settings: &Settings, in_force: InForce) -> anyhow::Result<reload::Handle> {
-    let algorithms = match settings.key_style() {
-        KeyStyle::Tidegate => Algorithms::All,
-        KeyStyle::Envoyproxy => Algorithms::FixedWindow,
-    };
-    let options = LoadOptions { merge_domains: settings.merge_domains, algorithms, previous: None };
-    let mut reloader = Reloader::new(settings.rules.clone(), options);
-    let load = move || {
-        in_force.take(reloader.load_once());
-        reloader.start(move |outcome| in_force.take(outcome))
-    };
-    let handle = tokio::task::spawn_blocking(load).await.context("loading the rules panicked")?;
-    handle.context("cannot start the thread that follows the rules")
 }
 
 fn decisions(settings: &Settings) -> limiter::Options {

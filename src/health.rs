@@ -19,6 +19,8 @@ struct State {
     n_domains: Option<usize>,
     /// Why the last load failed, while it is the last.
     load_failure: Option<String>,
+    /// Why nothing comes from where rules come from.
+    rules_trouble: Option<String>,
     /// Why the store cannot be used, where that matters.
     store_trouble: Option<String>,
     terminating: bool,
@@ -50,6 +52,19 @@ impl Health {
     /// The rules in force stay; `why` is shown for as long as they are not those of the files.
     pub fn rules_refused(&self, why: String) {
         self.state.send_modify(|state| state.load_failure = Some(why));
+    }
+
+    /// Nothing comes from where rules come from; that matters while there are none.
+    pub fn rules_awaited(&self, why: String) {
+        self.state.send_if_modified(|state| {
+            let is_news = state.rules_trouble.as_ref() != Some(&why);
+            state.rules_trouble = Some(why);
+            is_news
+        });
+    }
+
+    pub fn rules_source_answers(&self) {
+        self.state.send_if_modified(|state| state.rules_trouble.take().is_some());
     }
 
     /// There is no way to the counters.
@@ -86,7 +101,7 @@ impl Health {
                 "the rules in force have no domain, and HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED asks for one"
                     .to_owned(),
             ),
-            (_, None) => Err(match &state.load_failure {
+            (_, None) => Err(match state.load_failure.as_ref().or(state.rules_trouble.as_ref()) {
                 Some(why) => format!("no rules were loaded yet: {why}"),
                 None => "no rules were loaded yet".to_owned(),
             }),
@@ -128,6 +143,18 @@ mod tests {
         assert_eq!((health.check(), health.load_failure()), (Ok(()), Some("again".to_owned())));
         health.terminate();
         assert_eq!(health.check(), Err("shutting down".to_owned()));
+    }
+
+    #[test]
+    fn trouble_with_the_source_of_rules_matters_until_there_are_some() {
+        let health = Health::new(RulesNeeded::Loaded);
+        health.rules_awaited("the control plane is away".to_owned());
+        assert_eq!(health.check(), Err("no rules were loaded yet: the control plane is away".to_owned()));
+        health.rules_source_answers();
+        assert_eq!(health.check(), Err("no rules were loaded yet".to_owned()));
+        health.rules_loaded(0);
+        health.rules_awaited("the control plane is away".to_owned());
+        assert_eq!(health.check(), Ok(()));
     }
 
     #[test]

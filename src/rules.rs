@@ -1,4 +1,5 @@
-//! The rules: what a domain's descriptors are limited to. Read from files, immutable once built, found by matching.
+//! The rules: what a domain's descriptors are limited to. Read from files or sent by a control plane, immutable once built,
+//! found by matching.
 //!
 //! **Invariant:** a [`RuleSet`] is whole: every problem of every file was reported and none was left, or there is no set.
 
@@ -21,6 +22,7 @@ pub mod source;
 mod text;
 mod tree;
 mod vet;
+pub mod xds;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -34,6 +36,7 @@ use self::{
     compile::Compiler,
     matcher::Tree,
     problem::{At, Path, Report},
+    raw::RawFile,
     tree::{Document, Shape, Unreadable},
 };
 use crate::{descriptor::Entry, limit::Limit};
@@ -51,14 +54,18 @@ pub struct RuleFile {
 /// Where in the files a rule stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// Or the control plane's resource.
     pub file: Arc<str>,
-    /// From 1.
+    /// From 1; 0 in a resource, which has no lines.
     pub line: u32,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {} of {}", self.line, problem::one_line(&self.file))
+        match self.line {
+            0 => write!(f, "another descriptor of {}", problem::one_line(&self.file)),
+            line => write!(f, "line {line} of {}", problem::one_line(&self.file)),
+        }
     }
 }
 
@@ -183,6 +190,21 @@ impl RuleSet {
         Ok(Loaded { rules: compiler.finish(), warnings })
     }
 
+    /// The same for what came without a file, in the order given.
+    fn of_resources(
+        resources: &[(Arc<str>, RawFile)],
+        options: &LoadOptions<'_>,
+    ) -> Result<Loaded, Problems> {
+        let mut report = Report::new();
+        let mut compiler = Compiler::new(options);
+        for (name, raw) in resources {
+            report.enter(name);
+            compiler.add(name, raw, &mut report);
+        }
+        let warnings = report.finish()?;
+        Ok(Loaded { rules: compiler.finish(), warnings })
+    }
+
     /// What the rules say to a descriptor: the rule that it matches at exactly its depth.
     pub fn lookup(&self, domain: &[u8], entries: &[Entry]) -> Lookup<'_> {
         self.tree.lookup(domain, entries)
@@ -247,7 +269,7 @@ fn read_file(file: &RuleFile, compiler: &mut Compiler<'_>, report: &mut Report) 
         report.warning(at, &nowhere, found, "only the first counts: put each in a file of its own");
     }
     let Some(root) = root.filter(|root| !root.is_null()) else {
-        compiler.add(&name, &raw::RawFile::default(), report);
+        compiler.add(&name, &RawFile::default(), report);
         return;
     };
     let Shape::Mapping(mapping) = &root.shape else {

@@ -16,6 +16,7 @@ mod table;
 mod unbuilt;
 mod value;
 mod words;
+mod xds;
 
 use std::{
     fmt,
@@ -42,7 +43,7 @@ use self::{
     table::{Read, Values},
     value::{Host, Value},
 };
-use crate::rules::{Posture, source::RulesSource};
+use crate::rules::{Posture, source::RulesSource, xds::Options as XdsOptions};
 
 /// Everything that an operator decides.
 #[derive(Clone, Debug)]
@@ -58,7 +59,10 @@ pub struct Settings {
     pub log_level: LogLevel,
     pub log_format: LogFormat,
 
+    /// Where files with rules are.
     pub rules: RulesSource,
+    /// The control plane that rules come from instead of files.
+    pub control_plane: Option<XdsOptions>,
     pub merge_domains: bool,
     pub force_start_without_initial_config: bool,
     pub healthy_with_at_least_one_config_loaded: bool,
@@ -138,7 +142,8 @@ impl Settings {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let values = Values::read(given, &mut problems);
         let grpc = grpc_listener(&values, &mut problems);
-        let rules = rules_source::choose(&values, given, &mut problems);
+        let rules = rules_source::choose(&values, given);
+        let control_plane = xds::choose(&values, &mut problems, &mut warnings);
         let store = store::choose(&values, given, &mut problems, &mut warnings);
         ports_differ(&values, &mut problems);
         let stats_sink = sink::choose(&values, &mut problems, &mut warnings);
@@ -158,6 +163,7 @@ impl Settings {
             log_level: values.log_level.value,
             log_format: values.log_format.value,
             rules,
+            control_plane,
             merge_domains: values.merge_domain_config.value,
             force_start_without_initial_config: values.force_start_without_initial_config.value,
             healthy_with_at_least_one_config_loaded: values.healthy_with_at_least_one_config_loaded.value,

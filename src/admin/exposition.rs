@@ -1,6 +1,7 @@
 //! The metrics as Prometheus reads them. Each family is declared once, here, with the question that it answers.
 
 mod redis;
+mod xds;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -15,7 +16,7 @@ use super::Admin;
 use crate::{
     limiter::Limiter,
     rls::serve::Counts,
-    rules::{Counted, Posture, RuleCounters, Verdict},
+    rules::{Counted, Posture, RuleCounters, Verdict, xds::Stats},
     store::Store,
     telemetry::metrics::{CallOutcome, Metrics},
 };
@@ -25,9 +26,9 @@ const OVERRIDE: &str = "(from the request)";
 
 /// The whole page, in the text format 0.0.4.
 pub(super) fn text(admin: Admin) -> Result<String, fmt::Error> {
-    let Admin { limiter, metrics, counts, .. } = admin;
+    let Admin { limiter, metrics, control_plane, counts, .. } = admin;
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Page { limiter, metrics, counts }));
+    registry.register_collector(Box::new(Page { limiter, metrics, control_plane, counts }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
     Ok(text)
@@ -37,6 +38,7 @@ pub(super) fn text(admin: Admin) -> Result<String, fmt::Error> {
 struct Page {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
+    control_plane: Option<Arc<Stats>>,
     counts: Counts,
 }
 
@@ -44,6 +46,9 @@ impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.calls(&mut encoder)?;
         self.rules(&mut encoder)?;
+        if let Some(stats) = &self.control_plane {
+            xds::encode(stats, &mut encoder)?;
+        }
         self.store(&mut encoder)?;
         self.process(&mut encoder)
     }
@@ -104,12 +109,12 @@ impl Page {
         )?;
         let (ok, failed) = self.metrics.reloads();
         let reloads = [([("result", "ok")], ok), ([("result", "refused")], failed)];
-        counters(encoder, "tidegate_rules_reloads", "Loads of the rules files, by result.", reloads)?;
+        counters(encoder, "tidegate_rules_reloads", "Loads of the rules, by result.", reloads)?;
         let stale = self.metrics.last_reload_failed();
         gauge(
             encoder,
             "tidegate_rules_stale",
-            "1 while the files were refused and older rules are in force.",
+            "1 while the last rules were refused and older ones are in force.",
             stale,
         )?;
         let n_rules = rules.as_ref().map_or(0, |rules| rules.rules().count());

@@ -39,7 +39,14 @@ fn admin(rules: Option<&str>) -> Admin {
         health.rules_loaded(loaded.rules.n_domains());
         limiter.shared().set_rules(Arc::new(loaded.rules));
     }
-    Admin { limiter, health, metrics, counts: Counts::default(), budget: Duration::from_secs(1) }
+    Admin {
+        limiter,
+        health,
+        metrics,
+        control_plane: None,
+        counts: Counts::default(),
+        budget: Duration::from_secs(1),
+    }
 }
 
 async fn ask(router: Router, method: Method, path: &str, body: &str) -> (StatusCode, String, String) {

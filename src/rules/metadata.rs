@@ -76,7 +76,12 @@ fn scalar(scalar: &Scalar, at: At, path: &Path<'_>, report: &mut Report) -> Opti
         Meaning::Uint(n) => *n as f64,
         Meaning::Float(n) => *n,
     };
-    Some(Number::from_f64(double).map_or_else(|| Value::from(not_finite(double)), Value::Number))
+    Some(number(double))
+}
+
+/// A double as JSON's mapping of protobuf writes it.
+pub(crate) fn number(double: f64) -> Value {
+    Number::from_f64(double).map_or_else(|| Value::from(not_finite(double)), Value::Number)
 }
 
 /// How JSON's mapping of protobuf writes a double that JSON has no number for.

@@ -14,7 +14,8 @@ const MAX_NAME: usize = 400;
 /// How much of a value a message quotes, in characters.
 const MAX_QUOTED: usize = 80;
 
-/// A position in a file, in characters, both from 1.
+/// A position in a file, in characters, both from 1. In a resource, which has no lines: line 0, and in the place of the column
+/// how many things come before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct At {
     pub line: u32,
@@ -23,13 +24,19 @@ pub(crate) struct At {
 
 impl At {
     pub const START: Self = Self { line: 1, column: 1 };
+
+    /// The `n`-th thing of a resource.
+    pub const fn nth(n: u32) -> Self {
+        Self { line: 0, column: n }
+    }
 }
 
 /// One thing that is wrong (or, as a warning, odd) in a rules file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Or the control plane's resource.
     pub file: Arc<str>,
-    /// From 1.
+    /// From 1; 0 in a resource, which has no lines.
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
@@ -45,7 +52,11 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", one_line(&self.file), self.line, self.column, self.found)?;
+        write!(f, "{}", one_line(&self.file))?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        write!(f, ": {}", self.found)?;
         if !self.advice.is_empty() {
             write!(f, ": {}", self.advice)?;
         }

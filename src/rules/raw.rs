@@ -1,6 +1,8 @@
 //! A rules file as written: the fields of each level with their types checked, before anything is known of what they mean
 //! together.
 //!
+//! A control plane's resources are turned into the same (`rules::xds`), so that what follows is one code for both.
+//!
 //! A field that appears twice is read twice, in order, so that the last value counts; a `rate_limit` or `metadata` goes on
 //! filling what the first one began. All of them are checked.
 
@@ -69,7 +71,7 @@ pub(crate) struct RawLimit {
 }
 
 impl RawDescriptor {
-    fn new(at: At) -> Self {
+    pub fn new(at: At) -> Self {
         Self {
             at,
             key: None,
@@ -102,7 +104,7 @@ impl RawDescriptor {
 }
 
 impl RawLimit {
-    fn new(at: At) -> Self {
+    pub fn new(at: At) -> Self {
         Self {
             at,
             unit: None,

@@ -18,6 +18,7 @@ Names, defaults and spellings are those of `envoyproxy/ratelimit` where it has t
 - boolean: `1 t T TRUE true True 0 f F FALSE false False`
 - integer and port: decimal, or `0x…`, `0o…` or a leading `0` for octal, `0b…`; `_` between digits
 - duration: numbers with their units, `300ms`, `1.5s`, `1h30m`; only `0` needs no unit
+- map: `name:value,name:value`, each with exactly one colon, nothing trimmed
 - header name: letters, digits and any of ``!#$%&'*+-.^_`|~``
 - `auto`, where it is a default, may be written too
 - a variable that is set but empty is an empty text; for every other kind it is an error
@@ -26,7 +27,7 @@ All that is wrong is reported at once, and the program does not start.
 
 ## Where rules come from
 
-The first that applies:
+With `CONFIG_TYPE=GRPC_XDS_SOTW` from a control plane, as [xds.md](xds.md) says. Else from files, the first that applies:
 
 1. `RULES` (or `--rules`) is not empty: that file, or that directory.
 2. Any `RUNTIME_` setting is set, or the program was started as `ratelimit`: the runtime directory, as below.

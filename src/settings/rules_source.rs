@@ -1,28 +1,17 @@
-//! Where rules come from.
+//! Where files with rules are.
 
 use std::path::PathBuf;
 
-use super::{
-    error::Problem, given::Given, store::REFERENCE_PROGRAM, table::Values, value::Value, words::ConfigType,
-};
+use super::{given::Given, store::REFERENCE_PROGRAM, table::Values};
 use crate::rules::source::{DotFiles, RulesSource, RuntimeDirectory, Watch};
 
-/// Chooses where rules come from, the first that applies:
+/// Chooses where files with rules are, the first that applies:
 ///
 /// 1. `RULES` (or `--rules`) is not empty: that directory or file.
 /// 2. Any `RUNTIME_` setting is set, or the program was started as `ratelimit`: the runtime directory, as the reference.
 /// 3. There is a directory `config` in the current directory: that one.
 /// 4. The runtime directory, by its defaults.
-pub(super) fn choose(values: &Values, given: &Given, problems: &mut Vec<Problem>) -> RulesSource {
-    if values.config_type.value == ConfigType::GrpcXdsSotw {
-        problems.push(Problem {
-            name: "CONFIG_TYPE",
-            origin: values.config_type.origin,
-            found: Some(values.config_type.value.show()),
-            expected: ConfigType::expected(),
-            help: Some("this build reads rules from files only".to_owned()),
-        });
-    }
+pub(super) fn choose(values: &Values, given: &Given) -> RulesSource {
     if let Some(path) = values.rules.value.non_empty() {
         return RulesSource::Path(PathBuf::from(path));
     }

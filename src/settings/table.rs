@@ -8,6 +8,7 @@ use super::{
     given::{Given, Origin},
     value::{Addresses, Auto, Count, HeaderName, Host, Password, Presence, Span, Text, Value},
     words::{BackendType, ConfigType, LogFormat, LogLevel},
+    xds::Map,
 };
 use crate::{
     rules::Posture,
@@ -191,9 +192,9 @@ settings! {
 "Rules":
     /// A directory or a file with rules. It beats the RUNTIME_ settings.
     RULES rules: Text = Text::new(""), "see \"Where rules come from\"";
-    /// Where rules come from: `FILE`.
+    /// Where rules come from: `FILE`, or `GRPC_XDS_SOTW` for a control plane (see docs/xds.md).
     CONFIG_TYPE config_type: ConfigType = ConfigType::File, "the reference's";
-    /// Whether one domain may be described in several files.
+    /// Whether one domain may be described in several files or resources.
     MERGE_DOMAIN_CONFIG merge_domain_config: bool = false, "the reference's: a domain described twice is more often a mistake";
     /// Whether the ports open before rules have been looked for.
     FORCE_START_WITHOUT_INITIAL_CONFIG force_start_without_initial_config: bool = false, "the reference's";
@@ -209,6 +210,42 @@ settings! {
     RUNTIME_IGNOREDOTFILES runtime_ignoredotfiles: bool = false, "the reference's";
     /// true: rules are read again when RUNTIME_ROOT is replaced. false: when a file of theirs changes.
     RUNTIME_WATCH_ROOT runtime_watch_root: bool = true, "the reference's";
+
+"Rules from a control plane":
+    /// Where the control plane is: `host:port`, or `unix:path`.
+    CONFIG_GRPC_XDS_SERVER_URL config_grpc_xds_server_url: Text = Text::new("localhost:18000"), "the reference's";
+    /// What this process is called there (`node.id`).
+    CONFIG_GRPC_XDS_NODE_ID config_grpc_xds_node_id: Text = Text::new("default"), "the reference's";
+    /// What else it says of itself (`node.metadata`): `key=value,key=value`.
+    CONFIG_GRPC_XDS_NODE_METADATA config_grpc_xds_node_metadata: Text = Text::new(""), "the reference's";
+    /// Headers that are sent along: `name:value,name:value`.
+    CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS config_grpc_xds_client_additional_headers: Map = Map::EMPTY, "the reference's";
+    /// Whether the connection is encrypted.
+    CONFIG_GRPC_XDS_SERVER_USE_TLS config_grpc_xds_server_use_tls: bool = false, "the reference's";
+    /// File with the authorities that the control plane's certificate is trusted from, PEM. If it is empty, the system's are.
+    CONFIG_GRPC_XDS_SERVER_TLS_CACERT config_grpc_xds_server_tls_cacert: Text = Text::new(""), "the reference's";
+    /// What the control plane's certificate must name. If it is empty, the host of CONFIG_GRPC_XDS_SERVER_URL.
+    CONFIG_GRPC_XDS_SERVER_TLS_SAN config_grpc_xds_server_tls_san: Text = Text::new(""), "the reference's";
+    /// File with the certificate that is shown to the control plane, PEM. It needs its key. Read anew for each connection, as are the other two files.
+    CONFIG_GRPC_XDS_CLIENT_TLS_CERT config_grpc_xds_client_tls_cert: Text = Text::new(""), "the reference's";
+    /// File with the key of that certificate, PEM.
+    CONFIG_GRPC_XDS_CLIENT_TLS_KEY config_grpc_xds_client_tls_key: Text = Text::new(""), "the reference's";
+    /// The pause before the second attempt after a failure; it grows from there, and is this again once the control plane has answered.
+    XDS_CLIENT_BACKOFF_INITIAL_INTERVAL xds_client_backoff_initial_interval: Span<0, YEAR> = Span::secs(10), "the reference's";
+    /// The longest such pause.
+    XDS_CLIENT_BACKOFF_MAX_INTERVAL xds_client_backoff_max_interval: Span<0, YEAR> = Span::secs(60), "the reference's";
+    /// Up to 1: the share of each pause that is random. Above 1: what a pause grows by each time, which is otherwise 2.
+    XDS_CLIENT_BACKOFF_RANDOM_FACTOR xds_client_backoff_random_factor: f32 = 0.5, "the reference's, which multiplies each pause by it and so never lets it grow";
+    /// Whether pauses are random at all.
+    XDS_CLIENT_BACKOFF_JITTER xds_client_backoff_jitter: bool = true, "the reference's: replicas do not come back at the same moment";
+    /// The largest snapshot, in bytes. 0: 4 MiB.
+    XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES xds_client_max_msg_size_in_bytes: Count<0, 1_073_741_824> = Count::new(0), "the reference's, which is gRPC's";
+    /// A connection on which nothing arrives for so long is asked for a sign of life, and given up 20 s later.
+    XDS_CLIENT_KEEPALIVE_INTERVAL xds_client_keepalive_interval: Span<1_000, YEAR> = Span::secs(330), "above five minutes: servers in Go hang up on who asks more often, unless they are told not to";
+    /// Without an effect, as in the reference: the XDS_CLIENT_BACKOFF_ settings say when to try again.
+    CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL config_grpc_xds_server_connect_retry_interval: Span<0, YEAR> = Span::secs(3), "the reference's";
+    /// A directory in which the last good snapshot is kept, so that a restart while the control plane is away still limits. Empty: none is kept.
+    RULES_CACHE_DIR rules_cache_dir: Text = Text::new(""), "the file system may be read-only";
 
 "Store":
     /// Where hits are counted: `redis`, or `memory` for this process alone. Empty chooses: redis if a REDIS_ setting is set or the program is called ratelimit, else memory.

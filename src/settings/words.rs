@@ -61,7 +61,7 @@ macro_rules! words {
 }
 
 words! {
-    ConfigType, str::to_owned, "FILE (capitals count)";
+    ConfigType, str::to_owned, "FILE or GRPC_XDS_SOTW (capitals count)";
     File: "FILE", GrpcXdsSotw: "GRPC_XDS_SOTW"
 }
 

@@ -45,7 +45,7 @@ impl fmt::Debug for TlsConfig {
 
 impl TlsConfig {
     /// Reads the certificates, and the system's if none are given.
-    pub(super) fn build(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+    pub(crate) fn build(&self) -> Result<Arc<ClientConfig>, ConfigError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(self.roots()?), provider.clone())
             .build()
