@@ -10,8 +10,22 @@ use tokio::net::TcpStream;
 
 pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The field `overall_code` with the value `OK`, as every answer begins behind the prefix of its frame.
-const OK: &[u8] = &[8, 1];
+/// The overall code that an answer is to have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    Ok,
+    OverLimit,
+}
+
+impl Expect {
+    /// The field `overall_code`, with which every answer begins behind the prefix of its frame.
+    fn field(self) -> [u8; 2] {
+        match self {
+            Self::Ok => [8, 1],
+            Self::OverLimit => [8, 2],
+        }
+    }
+}
 
 #[derive(Clone)]
 pub struct Client {
@@ -30,8 +44,8 @@ impl Client {
         Ok(Self { sender, uri })
     }
 
-    /// Sends one frame; fails unless the answer is `OK` in every sense.
-    pub async fn call(&self, frame: Bytes) -> anyhow::Result<()> {
+    /// Sends one frame; fails unless the answer is what is expected.
+    pub async fn call(&self, frame: Bytes, expect: Expect) -> anyhow::Result<()> {
         let request = Request::post(self.uri.clone())
             .version(Version::HTTP_2)
             .header(header::CONTENT_TYPE, "application/grpc")
@@ -45,7 +59,8 @@ impl Client {
         let trailers = body.trailers().await?.context("no trailers")?;
         let status = trailers.get("grpc-status").context("no status")?;
         ensure!(status == "0", "status {status:?}");
-        ensure!(message.get(5..).is_some_and(|message| message.starts_with(OK)), "answer {message:?}");
+        let answer = message.get(5..).unwrap_or_default();
+        ensure!(answer.starts_with(&expect.field()), "answer {message:?}");
         Ok(())
     }
 }

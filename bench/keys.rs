@@ -5,7 +5,7 @@ use prost::Message;
 /// The keys that the draws are from.
 pub const N_KEYS: usize = 1_000_000;
 
-/// The rules that the messages match, one each; no limit is ever reached.
+/// The rules that the messages match, one each; only a flooder ever reaches its limit.
 pub const RULES: &str = "
 domain: bench
 descriptors:
@@ -16,6 +16,8 @@ descriptors:
   - { key: user, rate_limit: { unit: hour, requests_per_unit: 4294967295 } }
 - { key: path, rate_limit: { unit: hour, requests_per_unit: 4294967295 } }
 - { key: remote_address, rate_limit: { unit: hour, requests_per_unit: 4294967295 } }
+- { key: session, rate_limit: { unit: hour, requests_per_unit: 4294967295 } }
+- { key: flooder, rate_limit: { unit: hour, requests_per_unit: 10 } }
 ";
 
 /// How many descriptors a message has.
@@ -56,15 +58,42 @@ struct Entry {
     value: String,
 }
 
+/// What the descriptors of a message are about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    /// The first is about the key's own user, the others about what many have in common.
+    Users,
+    /// All of them are about what only this key has.
+    Strangers,
+    /// All of them are about somebody who is over the limit.
+    Flooders,
+}
+
 /// The gRPC frame that asks for this key: its prefix, then a `RateLimitRequest`.
-pub fn message(shape: Shape, key: usize) -> Vec<u8> {
+pub fn message(shape: Shape, about: About, key: usize) -> Vec<u8> {
     let user = format!("user-{key:07}");
-    let mut descriptors = vec![descriptor(&[("tenant", "acme"), ("user", &user)])];
-    if let Shape::Four = shape {
-        descriptors.push(descriptor(&[("tenant", "acme")]));
-        descriptors.push(descriptor(&[("path", "/v1/orders")]));
-        descriptors.push(descriptor(&[("remote_address", "203.0.113.7")]));
-    }
+    let [path, address, session] =
+        [format!("/v1/orders/{key:07}"), format!("stranger-{key:07}"), format!("session-{key:07}")];
+    let all = match about {
+        About::Users => [
+            descriptor(&[("tenant", "acme"), ("user", &user)]),
+            descriptor(&[("tenant", "acme")]),
+            descriptor(&[("path", "/v1/orders")]),
+            descriptor(&[("remote_address", "203.0.113.7")]),
+        ],
+        About::Strangers => [
+            descriptor(&[("tenant", "acme"), ("user", &user)]),
+            descriptor(&[("path", &path)]),
+            descriptor(&[("remote_address", &address)]),
+            descriptor(&[("session", &session)]),
+        ],
+        About::Flooders => ["a", "b", "c", "d"].map(|name| descriptor(&[("flooder", name)])),
+    };
+    let n_descriptors = match shape {
+        Shape::One => 1,
+        Shape::Four => 4,
+    };
+    let descriptors = all.into_iter().take(n_descriptors).collect();
     let request = Request { domain: "bench".into(), descriptors };
     let mut frame = vec![0; 5];
     // A message of a few hundred bytes: its length fits into the last byte but one and the last.

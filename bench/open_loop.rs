@@ -12,8 +12,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::case::Case;
 use crate::client::Client;
-use crate::keys::{Shape, message};
+use crate::keys::Shape;
 use crate::report::AtRate;
 
 /// As Envoy with two worker threads.
@@ -25,6 +26,7 @@ const AT_ONCE: usize = 100;
 
 pub struct Load<K> {
     pub to: SocketAddr,
+    pub case: Case,
     pub rate: u32,
     pub time: Duration,
     pub keys: K,
@@ -44,10 +46,10 @@ impl<K: Iterator<Item = usize>> Load<K> {
         let start = Instant::now() + Duration::from_millis(50);
         for (i, client) in (0..n_calls).zip(clients.iter().cycle()) {
             let meant = start + Duration::from_secs_f64(f64::from(i) / f64::from(self.rate));
-            let frame = Bytes::from(message(Shape::One, self.keys.next().unwrap_or(0)));
+            let frame = Bytes::from(self.case.message(Shape::One, self.keys.next().unwrap_or(0)));
             metronome.wait_for(meant).await?;
-            let client = client.clone();
-            calls.spawn(async move { client.call(frame).await.map(|()| meant.elapsed()) });
+            let (client, expect) = (client.clone(), self.case.expects());
+            calls.spawn(async move { client.call(frame, expect).await.map(|()| meant.elapsed()) });
         }
         let mut outcome = Outcome { latencies: Vec::new(), failed: 0 };
         while let Ok(Some(call)) = timeout(PATIENCE, calls.join_next()).await {
@@ -67,19 +69,32 @@ impl Outcome {
         self.latencies.len() + self.failed
     }
 
-    /// `cpu` is what the server used for it.
-    pub fn summary(&self, cpu: Duration) -> AtRate {
+    /// `cpu` and `redis` are what the server and its Redis used for it.
+    pub fn summary(&self, rate: u32, cpu: Duration, redis: Duration) -> AtRate {
         let micros = |span: Duration| span.as_secs_f64() * 1e6;
         let at = |share: f64| {
             let position = (self.latencies.len() as f64 * share) as usize;
             micros(self.latencies.get(position).copied().unwrap_or_default())
         };
-        AtRate { cpu: micros(cpu) / self.sent() as f64, p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+        let a_call = |span: Duration| micros(span) / self.sent() as f64;
+        AtRate {
+            rate: f64::from(rate),
+            cpu: a_call(cpu),
+            redis: a_call(redis),
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+        }
     }
 }
 
 /// Asks for each key once, as fast as the answers come. Returns how many calls failed.
-pub async fn each_once(to: SocketAddr, keys: std::ops::Range<usize>) -> anyhow::Result<usize> {
+pub async fn each_once(
+    to: SocketAddr,
+    case: Case,
+    shape: Shape,
+    keys: std::ops::Range<usize>,
+) -> anyhow::Result<usize> {
     let clients = connect(to).await?;
     let (mut calls, mut failed) = (JoinSet::new(), 0);
     for (key, client) in keys.zip(clients.iter().cycle()) {
@@ -87,7 +102,7 @@ pub async fn each_once(to: SocketAddr, keys: std::ops::Range<usize>) -> anyhow::
             failed += usize::from(!matches!(calls.join_next().await, Some(Ok(Ok(())))));
         }
         let client = client.clone();
-        calls.spawn(async move { client.call(Bytes::from(message(Shape::One, key))).await });
+        calls.spawn(async move { client.call(Bytes::from(case.message(shape, key)), case.expects()).await });
     }
     while let Some(call) = calls.join_next().await {
         failed += usize::from(!matches!(call, Ok(Ok(()))));

@@ -6,6 +6,8 @@ mod debug;
 mod exposition;
 mod http;
 mod json;
+mod prometheus;
+mod top;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +15,14 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{health::Health, limiter::Limiter, rls::serve::Counts, rules::xds, telemetry::metrics::Metrics};
+use crate::{
+    health::Health, limiter::Limiter, rls::serve::Counts, rules::xds, stats::Statistics,
+    telemetry::metrics::Metrics,
+};
 
 pub use debug::router as debug_router;
 pub use http::router as http_router;
+pub use prometheus::{Prometheus, router as prometheus_router};
 
 /// What the pages show and ask.
 #[derive(Clone, Debug)]
@@ -29,6 +35,17 @@ pub struct Admin {
     pub counts: Counts,
     /// How long a call of `/json` may take; it names no deadline of its own.
     pub budget: Duration,
+}
+
+impl Admin {
+    /// What the statistics are made of.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            limiter: Arc::clone(&self.limiter),
+            metrics: Arc::clone(&self.metrics),
+            counts: self.counts.clone(),
+        }
+    }
 }
 
 /// Serves `router` until `stop`; connections under way are finished.

@@ -5,6 +5,7 @@
 //! first call on. Every task that is started here is waited for here.
 
 mod following;
+mod statistics;
 mod stores;
 
 use std::{
@@ -30,6 +31,7 @@ use crate::{
     decision::{HeaderNames, LimitHeaders, Modes, NearLimitRatio},
     health::{Health, RulesNeeded},
     limiter::{self, Limiter},
+    local::{self, SketchKeeps},
     rls::{
         budget::Budgets,
         health::Health as GrpcHealth,
@@ -41,6 +43,7 @@ use crate::{
         reload::{LoadFailure, Reloaded},
     },
     settings::{Endpoint, GrpcListener, Settings},
+    stats::Names,
     store::memory::MemoryStore,
     telemetry::metrics::Metrics,
 };
@@ -62,7 +65,8 @@ pub fn run(settings: &Settings) -> anyhow::Result<()> {
 async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let mut signals = Signals::new()?;
-    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::new(rules_needed(settings))));
+    let metrics = Metrics::with_names(settings.stats.max_names.map(Names::at_most));
+    let (metrics, health) = (Arc::new(metrics), Arc::new(Health::new(rules_needed(settings))));
     let clock = Clock::process();
     let memory = usize::try_from(settings.store.memory_max_keys).unwrap_or(usize::MAX);
     let memory = Arc::new(MemoryStore::new(memory));
@@ -117,6 +121,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
         counts: server.counts().clone(),
         budget: settings.request_budget,
     };
+    let sender = statistics::start(&settings.stats.sink, &admin, &stop, &mut tasks);
     let http_at = http.local_addr()?;
     tasks.spawn(watched("HTTP", admin::serve(http, admin::http_router(admin.clone()), stop.clone())));
     match debug {
@@ -159,6 +164,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     grpc_health.noticed(settings.drain_timeout / 2).await;
     shut_down(server, settings.drain_timeout, rules, stop, tasks).await?;
     limiter.close().await;
+    statistics::stop(sender).await;
     failure.map_or(Ok(()), Err)
 }
 
@@ -311,6 +317,10 @@ fn decisions(settings: &Settings) -> limiter::Options {
         posture: settings.store_failure_posture,
         replicas: settings.local_fallback_replicas,
         charging: if settings.charge_admitted { Charging::Admitted } else { Charging::Always },
+        local: local::Options {
+            memo: settings.memo,
+            sketch: if settings.top_names_keys { SketchKeeps::Named } else { SketchKeeps::Unnamed },
+        },
     }
 }
 

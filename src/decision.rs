@@ -131,6 +131,16 @@ pub enum FailureSays {
 /// After how long a caller may ask again who was denied because the store was away: it may be back any moment.
 const DENIED_FOR: Duration = Duration::from_secs(1);
 
+/// Who said what came of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Store,
+    /// This node alone, because the store could not.
+    Node,
+    /// The refusal memo: the store was not asked.
+    Memo,
+}
+
 /// What is known about one descriptor once the counters were asked.
 #[derive(Clone, Debug)]
 pub enum Finding<'r> {
@@ -142,6 +152,7 @@ pub enum Finding<'r> {
         rule: Option<&'r Rule>,
         cost: Hits,
         charged: Result<Charged, StoreFailure>,
+        by: By,
     },
 }
 
@@ -194,10 +205,17 @@ pub fn decide(findings: &[Finding<'_>], modes: &Modes) -> Result<Answer, StoreEr
     })
 }
 
+/// Whether the request is over its limits, enforced or not. `statuses` are those that [`decide`] made of `findings`.
+pub fn is_refused(findings: &[Finding<'_>], statuses: &[Status], modes: &Modes) -> bool {
+    overall(findings, statuses, modes) == Code::OverLimit
+}
+
 /// What the rule's counters record of this finding; `None` for a descriptor that none counts.
 pub fn tally(finding: &Finding<'_>, modes: &Modes) -> Option<(Verdict, Counted)> {
-    let Finding::Counted { limit, cost, charged, .. } = finding else { return None };
-    let Ok(charged) = charged else { return Some((Verdict::StoreFailure, Counted::default())) };
+    let Finding::Counted { limit, cost, charged, by, .. } = finding else { return None };
+    let Ok(charged) = charged else {
+        return Some((Verdict::StoreFailure, Counted { total: cost.get(), ..Counted::default() }));
+    };
     let verdict = match (charged.admitted, finding.is_shadow() || modes.shadow) {
         (true, _) => Verdict::Ok,
         (false, true) => Verdict::Shadow,
@@ -206,6 +224,9 @@ pub fn tally(finding: &Finding<'_>, modes: &Modes) -> Option<(Verdict, Counted)>
     let mut counted = split(limit, cost.get(), charged, modes.near_limit_ratio);
     if finding.is_shadow() {
         counted.shadow_mode = counted.over_limit;
+    }
+    if *by == By::Memo {
+        counted.over_limit_with_local_cache = counted.over_limit;
     }
     Some((verdict, counted))
 }

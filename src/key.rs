@@ -44,6 +44,11 @@ impl KeyId {
     pub fn hash(self) -> u64 {
         self.sip
     }
+
+    /// Both halves.
+    pub fn halves(self) -> [u64; 2] {
+        [self.sip, self.fold]
+    }
 }
 
 impl CounterKey {

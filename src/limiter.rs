@@ -3,6 +3,7 @@
 //! **Invariant:** one request sees one snapshot of the rules and one reading of the clock.
 
 mod charging;
+mod front;
 
 use std::{
     num::NonZeroU32,
@@ -13,14 +14,18 @@ use std::{
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
-use self::charging::{Charges, Together};
+use self::charging::{Charges, Outcome, Together};
 use crate::{
     clock::{Clock, UnixMicros},
     decision::{self, Answer, Code, Finding, Modes},
     descriptor::{Descriptor, Request},
     key::CounterKey,
     limit::{Algorithm, Cost, Limit},
-    rules::{Charging, Grant, Lookup, Posture, Rule, RuleSet},
+    local::{
+        self, Local,
+        sketch::{Seen, Sketch},
+    },
+    rules::{Charging, Grant, Lookup, Posture, Rule, RuleSet, StatKey},
     store::{Budget, Charge, Store, StoreError, memory::MemoryStore, redis::config::KeyStyle},
     telemetry::metrics::{CallOutcome, Metrics},
 };
@@ -55,6 +60,8 @@ pub struct Options {
     pub replicas: NonZeroU32,
     /// For all domains; one may ask for it by itself.
     pub charging: Charging,
+    /// What this node keeps in front of the store.
+    pub local: local::Options,
 }
 
 impl Default for Options {
@@ -66,6 +73,7 @@ impl Default for Options {
             posture: Posture::Error,
             replicas: NonZeroU32::MIN,
             charging: Charging::Always,
+            local: local::Options::default(),
         }
     }
 }
@@ -80,11 +88,13 @@ pub struct Shared {
     metrics: Arc<Metrics>,
     /// Counters of rules that are counted here while the store is away.
     fallback: Arc<MemoryStore>,
+    local: Local,
 }
 
 impl Shared {
     pub fn new(clock: Clock, options: Options, metrics: Arc<Metrics>, fallback: Arc<MemoryStore>) -> Self {
-        Self { rules: ArcSwapOption::empty(), clock, options, metrics, fallback }
+        let local = Local::new(options.local);
+        Self { rules: ArcSwapOption::empty(), clock, options, metrics, fallback, local }
     }
 
     /// Puts `rules` in force; requests under way finish with the rules that they began with.
@@ -101,6 +111,15 @@ impl Shared {
     pub fn fallback(&self) -> &MemoryStore {
         &self.fallback
     }
+
+    /// What this node knows of counters by itself.
+    pub fn local(&self) -> &Local {
+        &self.local
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
 }
 
 /// One worker's limiter: decides requests by the rules in force and the counters of its store.
@@ -108,6 +127,7 @@ impl Shared {
 pub struct Limiter {
     shared: Arc<Shared>,
     store: Store,
+    sketch: Option<Arc<Sketch>>,
 }
 
 /// A descriptor that is to be counted: which one, under which limit and key.
@@ -120,7 +140,8 @@ struct Due<'r> {
 
 impl Limiter {
     pub fn new(shared: Arc<Shared>, store: Store) -> Self {
-        Self { shared, store }
+        let sketch = shared.local.add_worker();
+        Self { shared, store, sketch }
     }
 
     pub fn shared(&self) -> &Shared {
@@ -159,7 +180,10 @@ impl Limiter {
 
     async fn decide_now(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
         let snapshot = self.shared.rules.load();
-        let rules = snapshot.as_deref().ok_or(DecideError::NoRules)?;
+        let Some(rules) = snapshot.as_deref() else {
+            self.shared.metrics.found_no_rules();
+            return Err(DecideError::NoRules);
+        };
         let now = self.shared.clock.now();
         let (mut findings, due) = self.match_all(rules, request);
         let max_wait = budget.left().saturating_sub(HOLD_MARGIN);
@@ -170,13 +194,17 @@ impl Limiter {
         for (due, outcome) in due.iter().zip(&charges.outcomes) {
             if let Some(finding) = findings.get_mut(due.index) {
                 let cost = cost_of(request, due.index).hits();
-                let (limit, charged) = (outcome.limit, outcome.charged);
-                *finding = Finding::Counted { limit, rule: due.rule, cost, charged };
+                let Outcome { limit, charged, by } = *outcome;
+                *finding = Finding::Counted { limit, rule: due.rule, cost, charged, by };
             }
         }
-        self.record(&findings);
+        self.sketch(&due, &charges, now);
+        self.record(rules, request, &findings, now);
         let modes = &self.shared.options.modes;
         let mut answer = decision::decide(&findings, modes)?;
+        if modes.shadow && decision::is_refused(&findings, &answer.statuses, modes) {
+            self.shared.metrics.let_through();
+        }
         log(request, &findings, &answer);
         self.hold_or_give_back(&due, &charges, &answer, now).await;
         if modes.dynamic_metadata {
@@ -254,16 +282,43 @@ impl Limiter {
     }
 
     /// Step 10: the rules' own counters, and one for all overrides.
-    fn record(&self, findings: &[Finding<'_>]) {
-        for finding in findings {
+    fn record(&self, rules: &RuleSet, request: &Request, findings: &[Finding<'_>], now: UnixMicros) {
+        let metrics = &self.shared.metrics;
+        for (finding, descriptor) in findings.iter().zip(&request.descriptors) {
             let Some((verdict, hits)) = decision::tally(finding, &self.shared.options.modes) else {
                 continue;
             };
-            match finding {
-                Finding::Counted { rule: Some(rule), .. } => rule.counters.record(verdict, hits),
-                _ => self.shared.metrics.overrides.record(verdict, hits),
+            let rule = match finding {
+                Finding::Counted { rule, .. } => *rule,
+                Finding::NoRule | Finding::Unlimited => None,
+            };
+            rule.map_or(&metrics.overrides, |rule| &rule.counters).record(verdict, hits);
+            if let Some(names) = metrics.names()
+                && let Some(name) = name_in_statistics(rules, rule, request, descriptor)
+            {
+                names.decided(name, hits, now);
             }
         }
+        if let Some(names) = metrics.names()
+            && findings.iter().all(|finding| matches!(finding, Finding::NoRule))
+            && !rules.has_domain(&request.domain)
+        {
+            let n = u64::try_from(findings.len()).unwrap_or(u64::MAX);
+            names.unknown_domain(&request.domain, n, now);
+        }
+    }
+
+    /// Which keys are asked for, and which are refused.
+    fn sketch(&self, due: &[Due<'_>], charges: &Charges<'_>, now: UnixMicros) {
+        let Some(sketch) = &self.sketch else { return };
+        let seen =
+            due.iter().zip(&charges.asked).zip(&charges.outcomes).map(|((due, charge), outcome)| Seen {
+                key: &due.key,
+                rule: due.rule.map(|rule| &rule.counters),
+                hits: charge.cost.hits().get(),
+                refused: matches!(outcome.charged, Ok(charged) if !charged.admitted),
+            });
+        sketch.record(now, seen);
     }
 
     /// leaky_bucket: an admitted request waits for the latest of its slots; a refused one gives its slots back. What is in
@@ -348,6 +403,23 @@ fn log(request: &Request, findings: &[Finding<'_>], answer: &Answer) {
     });
     let decided: Vec<_> = decided.collect();
     tracing::debug!(domain = %request.domain.escape_ascii(), answer = ?answer.overall, decided = %decided.join("; "), "decided");
+}
+
+/// The name under which statistics count a decision; `None` for a rule that is counted under its full key, by itself.
+fn name_in_statistics(
+    rules: &RuleSet,
+    rule: Option<&Rule>,
+    request: &Request,
+    descriptor: &Descriptor,
+) -> Option<StatKey> {
+    match rule {
+        None => Some(StatKey::entries(&request.domain, &descriptor.entries)),
+        Some(rule) if rule.names_values() => {
+            let name = rules.stat_key(&request.domain, &descriptor.entries);
+            Some(name.unwrap_or_else(|| StatKey::rule(rule)))
+        }
+        Some(_) => None,
+    }
 }
 
 fn cost_of(request: &Request, index: usize) -> Cost {

@@ -30,6 +30,7 @@ use foldhash::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 pub use counters::{Counted, RuleCounters, Verdict};
+pub use naming::StatKey;
 pub use problem::{Problem, Problems};
 
 use self::{
@@ -108,6 +109,8 @@ pub enum Grant {
 pub struct Rule {
     /// `domain.key_value.key…`: the reference's name for it, in statistics and `/rlconfig`. Wildcards keep their `*`.
     pub full_key: Box<str>,
+    /// Where in the full key the domain and each level end, in bytes: a domain, key or value may hold dots itself.
+    pub ends: Box<[u32]>,
     pub grant: Grant,
     /// Comes back as `current_limit.name`, and is what `replaces` of other rules may name.
     pub name: Option<Arc<str>>,
@@ -124,6 +127,13 @@ pub struct Rule {
     pub metadata: Option<Metadata>,
     pub place: Place,
     pub counters: Arc<RuleCounters>,
+}
+
+impl Rule {
+    /// Whether its name in statistics shows what was asked: it is then counted by such names, not by its full key.
+    pub fn names_values(&self) -> bool {
+        self.detailed_metric || self.value_to_metric
+    }
 }
 
 /// What the rules say to one descriptor.
@@ -233,8 +243,8 @@ impl RuleSet {
     /// The name that the reference's statistics have for the rule that a descriptor matches, if that is not its full key.
     ///
     /// Only a rule with `detailed_metric` or `value_to_metric` has such names. They grow with the values that callers send:
-    /// whoever keeps them must bound them. Walks the tree again and allocates.
-    pub fn stat_key(&self, domain: &[u8], entries: &[Entry]) -> Option<String> {
+    /// whoever keeps them must bound them. Walks the tree again, and may allocate.
+    pub fn stat_key(&self, domain: &[u8], entries: &[Entry]) -> Option<StatKey> {
         naming::stat_key(&self.tree, domain, entries)
     }
 

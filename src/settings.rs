@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** nothing else reads the environment; a [`Settings`] is whole and valid, or there is none.
 
+mod compound;
 mod error;
 mod given;
 mod go;
@@ -30,7 +31,7 @@ pub use self::{
     given::{Given, Origin},
     markdown::markdown,
     redis::{RedisHealth, RedisSettings, TlsFiles},
-    sink::StatsSink,
+    sink::{PrometheusSettings, StatsSettings, StatsSink},
     store::{StoreKind, StoreSettings},
     table::{Row, Shown, TABLE},
     words::{LogFormat, LogLevel},
@@ -43,7 +44,10 @@ use self::{
     table::{Read, Values},
     value::{Host, Value},
 };
-use crate::rules::{Posture, source::RulesSource, xds::Options as XdsOptions};
+use crate::{
+    local::memo,
+    rules::{Posture, source::RulesSource, xds::Options as XdsOptions},
+};
 
 /// Everything that an operator decides.
 #[derive(Clone, Debug)]
@@ -74,6 +78,10 @@ pub struct Settings {
     /// A refused request charges nothing, in every domain.
     pub charge_admitted: bool,
     pub cache_key_prefix: String,
+    /// `None`: no refusal is remembered.
+    pub memo: Option<memo::Options>,
+    /// Whether the keys that are asked for most are named.
+    pub top_names_keys: bool,
 
     pub near_limit_ratio: f32,
     pub shadow_mode: bool,
@@ -84,7 +92,7 @@ pub struct Settings {
     pub limit_headers: Option<LimitHeaders>,
     pub retry_after_header: bool,
 
-    pub stats_sink: StatsSink,
+    pub stats: StatsSettings,
 
     pub workers: NonZeroUsize,
     pub request_budget: Duration,
@@ -145,8 +153,9 @@ impl Settings {
         let rules = rules_source::choose(&values, given);
         let control_plane = xds::choose(&values, &mut problems, &mut warnings);
         let store = store::choose(&values, given, &mut problems, &mut warnings);
-        ports_differ(&values, &mut problems);
-        let stats_sink = sink::choose(&values, &mut problems, &mut warnings);
+        let memo = store::memo(&values, &store, &mut warnings);
+        let stats = sink::choose(&values, given, &mut problems, &mut warnings);
+        ports_differ(&values, &stats.sink, &mut problems);
         unbuilt::look(given, &mut problems, &mut warnings);
         warn(&values, given, &mut warnings);
         if !problems.is_empty() {
@@ -173,13 +182,15 @@ impl Settings {
                 .unwrap_or(NonZeroU32::MIN),
             charge_admitted: values.stop_cache_key_increment_when_overlimit.value,
             cache_key_prefix: values.cache_key_prefix.value.as_str().to_owned(),
+            memo,
+            top_names_keys: values.top_names_keys.value,
             near_limit_ratio: values.near_limit_ratio.value,
             shadow_mode: values.shadow_mode.value,
             quota_mode: values.quota_mode.value,
             response_dynamic_metadata: values.response_dynamic_metadata.value,
             limit_headers: headers_enabled.then(|| limit_headers(&values)),
             retry_after_header: values.retry_after_header_enabled.value.0.unwrap_or(headers_enabled),
-            stats_sink,
+            stats,
             workers: workers(&values, given),
             request_budget: values.request_budget.value.get(),
             max_in_flight: non_zero_usize(values.max_in_flight.value.get()).unwrap_or(NonZeroUsize::MIN),
@@ -218,22 +229,28 @@ fn grpc_listener(values: &Values, problems: &mut Vec<Problem>) -> GrpcListener {
 }
 
 /// The ports are shared with a process that takes over, so this one would share them with itself, too.
-fn ports_differ(values: &Values, problems: &mut Vec<Problem>) {
+fn ports_differ(values: &Values, sink: &StatsSink, problems: &mut Vec<Problem>) {
     let grpc = values.grpc_uds.value.non_empty().is_none().then_some(("GRPC_PORT", &values.grpc_port));
+    let prometheus = match sink {
+        StatsSink::Prometheus(prometheus) => {
+            Some(("PROMETHEUS_ADDR", prometheus.listen.port, values.prometheus_addr.origin))
+        }
+        StatsSink::Off | StatsSink::Send(_) => None,
+    };
+    let ports = grpc.into_iter().chain([("PORT", &values.http_port), ("DEBUG_PORT", &values.debug_port)]);
+    let ports = ports.map(|(name, port)| (name, port.value, port.origin)).chain(prometheus);
     let mut taken: Vec<(&'static str, u16)> = Vec::new();
-    for (name, port) in
-        grpc.into_iter().chain([("PORT", &values.http_port), ("DEBUG_PORT", &values.debug_port)])
-    {
-        if let Some((other, _)) = taken.iter().find(|(_, known)| *known == port.value && port.value != 0) {
+    for (name, port, origin) in ports {
+        if let Some((other, _)) = taken.iter().find(|(_, known)| *known == port && port != 0) {
             problems.push(Problem {
                 name,
-                origin: port.origin,
-                found: Some(port.value.to_string()),
+                origin,
+                found: Some(port.to_string()),
                 expected: format!("another port than {other}"),
                 help: None,
             });
         }
-        taken.push((name, port.value));
+        taken.push((name, port));
     }
 }
 

@@ -1,22 +1,31 @@
-//! The debug port: the rules in force and the metrics, for people and scrapers. Serves no secret.
+//! The debug port: the rules in force, the metrics, the statistics and the hottest keys, for people and scrapers. Serves no secret
+//! of ours; the keys hold what clients sent, unless `TOP_NAMES_KEYS` is off.
 
 use axum::{
     Router,
-    extract::State,
+    extract::{Query, State},
     http::{StatusCode, header},
-    response::IntoResponse,
+    response::{IntoResponse, Response},
     routing::get,
 };
+use serde::Deserialize;
 
-use super::{Admin, exposition};
+use super::{Admin, exposition, top};
 
 /// What `/` lists, by path.
-const PAGES: &str = "/metrics: this process's metrics, for Prometheus\n/rlconfig: the rules in force\n";
+const PAGES: &str = "\
+/metrics: this process's metrics, for Prometheus
+/rlconfig: the rules in force
+/stats: the statistics under the reference's names; ?format=json for an object
+/top: the keys that are asked for and refused most; ?n=rows, ?format=json
+";
 
 pub fn router(admin: Admin) -> Router {
     Router::new()
         .route("/rlconfig", get(rlconfig))
         .route("/metrics", get(metrics))
+        .route("/stats", get(stats))
+        .route("/top", get(top::handle))
         .fallback(async || PAGES)
         .with_state(admin)
 }
@@ -33,4 +42,29 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
             Err((StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"))
         }
     }
+}
+
+/// How statistics are shown.
+#[derive(Deserialize)]
+struct Shown {
+    #[serde(default)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+async fn stats(State(admin): State<Admin>, Query(shown): Query<Shown>) -> Response {
+    let made = tokio::task::spawn_blocking(move || match shown.format {
+        Format::Text => admin.statistics().text().into_response(),
+        Format::Json => {
+            ([(header::CONTENT_TYPE, "application/json")], admin.statistics().json()).into_response()
+        }
+    });
+    made.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }

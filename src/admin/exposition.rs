@@ -1,5 +1,6 @@
 //! The metrics as Prometheus reads them. Each family is declared once, here, with the question that it answers.
 
+mod local;
 mod redis;
 mod xds;
 
@@ -50,6 +51,8 @@ impl Collector for Page {
             xds::encode(stats, &mut encoder)?;
         }
         self.store(&mut encoder)?;
+        local::encode(&self.limiter, &mut encoder)?;
+        self.statistics(&mut encoder)?;
         self.process(&mut encoder)
     }
 }
@@ -104,7 +107,7 @@ impl Page {
         counters(
             encoder,
             "tidegate_rule_hits",
-            "Hits, by rule and by where they fell: all, above the limit, near it, within it, above it in shadow mode.",
+            "Hits, by rule and by where they fell: all, above the limit, near it, within it, above it in shadow mode, refused from memory.",
             hits,
         )?;
         let (ok, failed) = self.metrics.reloads();
@@ -156,6 +159,32 @@ impl Page {
         )
     }
 
+    /// Do the statistics under the reference's names arrive, and are they whole?
+    fn statistics(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(names) = self.metrics.names() {
+            gauge(
+                encoder,
+                "tidegate_statistics_names",
+                "Names that callers brought and that are counted apart.",
+                to_u64(names.len()),
+            )?;
+            counter(
+                encoder,
+                "tidegate_statistics_folded",
+                "Counts that went to _other because there were too many names (STATS_MAX_NAMES), or a name was too long.",
+                names.folded(),
+            )?;
+        }
+        let (sent, failed) = self.metrics.sending.flushes();
+        let flushes = [([("result", "sent")], sent), ([("result", "failed")], failed)];
+        counters(
+            encoder,
+            "tidegate_statistics_flushes",
+            "Flushes to statsd or DogStatsD; what one that failed had to say goes with a later one.",
+            flushes,
+        )
+    }
+
     /// What runs here, and how busy is it?
     fn process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         gauge(encoder, "tidegate_calls_in_flight", "Calls being answered.", to_u64(self.counts.in_flight()))?;
@@ -165,16 +194,15 @@ impl Page {
     }
 }
 
-fn hits<'r>(rule: &'r str, counters: &RuleCounters) -> [([(&'static str, &'r str); 2], u64); 5] {
-    let Counted { total, over_limit, near_limit, within_limit, shadow_mode } = counters.hits();
-    [
-        ("total", total),
-        ("over_limit", over_limit),
-        ("near_limit", near_limit),
-        ("within_limit", within_limit),
-        ("shadow_mode", shadow_mode),
-    ]
-    .map(|(kind, n)| ([("rule", rule), ("kind", kind)], n))
+fn hits<'r>(
+    rule: &'r str,
+    counters: &RuleCounters,
+) -> impl Iterator<Item = ([(&'static str, &'r str); 2], u64)> {
+    let kinds = Counted::NAMES.map(|name| if name == "total_hits" { "total" } else { name });
+    kinds
+        .into_iter()
+        .zip(counters.hits().fields())
+        .map(move |(kind, n)| ([("rule", rule), ("kind", kind)], n))
 }
 
 fn counters<L: EncodeLabelSet>(
@@ -221,6 +249,10 @@ fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, n: u64) 
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, n: u64) -> fmt::Result {
+    ConstGauge::new(n).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
+fn gauge_of(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, n: f64) -> fmt::Result {
     ConstGauge::new(n).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 

@@ -70,7 +70,7 @@ async fn answer(admin: &Admin, body: Bytes) -> Result<(Code, Vec<u8>), JsonError
     let message = tokio::task::spawn_blocking(move || read(request, &body))
         .await
         .map_err(|_| JsonError::Internal)??;
-    let request = rls::request::read(message)?;
+    let request = rls::request::read(message).inspect_err(|_| admin.metrics.invalid_json())?;
     let answer = admin.limiter.decide(&request, Budget::of(admin.budget)).await?;
     let code = answer.overall;
     Ok((code, write(response, answer)?))

@@ -13,6 +13,7 @@ use crate::{
     health::RulesNeeded,
     limiter::{Options, Shared},
     rules::{LoadOptions, RuleFile, RuleSet},
+    stats::{Exposition, Mapper, Names},
     store::{Store, memory::MemoryStore},
 };
 
@@ -27,7 +28,7 @@ descriptors:
 "#;
 
 fn admin(rules: Option<&str>) -> Admin {
-    let metrics = Arc::new(Metrics::default());
+    let metrics = Arc::new(Metrics::with_names(Some(Names::default())));
     let health = Arc::new(Health::new(RulesNeeded::Loaded));
     let clock = Clock::manual(UnixMicros::from_secs(1_000_000));
     let memory = Arc::new(MemoryStore::new(100));
@@ -176,6 +177,40 @@ async fn rules_of_one_name_are_one_series() {
 }
 
 #[tokio::test]
+async fn the_debug_port_shows_the_statistics_as_text_and_as_json() {
+    let admin = admin(Some(RULES));
+    json_call(&admin, &descriptor("user")).await;
+    let router = debug_router(admin);
+    let (status, kind, text) = ask(router.clone(), Method::GET, "/stats", "").await;
+    assert_eq!((status, &*kind), (StatusCode::OK, TEXT));
+    let name = "ratelimit.service.rate_limit.odd \"one\".user.total_hits";
+    assert!(text.lines().any(|line| line == format!("{name}: 1")), "{text}");
+    assert!(text.lines().is_sorted(), "{text}");
+    let (_, kind, body) = ask(router.clone(), Method::GET, "/stats?format=json", "").await;
+    let json: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&*kind, &json[name], json.as_object().unwrap().len()),
+        ("application/json", &json!(1), text.lines().count())
+    );
+    assert_eq!(ask(router, Method::GET, "/stats?format=xml", "").await.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn prometheus_finds_the_statistics_under_their_path_alone() {
+    let admin = admin(Some(RULES));
+    json_call(&admin, &descriptor("user")).await;
+    let exposition = Exposition { mapper: Mapper::built_in().unwrap(), tags: Vec::new() };
+    let path = "/{odd}/metrics".to_owned();
+    let router = prometheus_router(Prometheus { statistics: admin.statistics(), exposition, path });
+    let (status, kind, page) = ask(router.clone(), Method::GET, "/%7Bodd%7D/metrics", "").await;
+    assert_eq!((status, page.len()), (StatusCode::NOT_FOUND, "404 page not found\n".len()), "{kind}");
+    let (status, kind, page) = ask(router, Method::GET, "/{odd}/metrics", "").await;
+    assert_eq!((status, &*kind), (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8"));
+    let line = r#"ratelimit_service_rate_limit_total_hits{domain="odd \"one\"",key1="user"} 1"#;
+    assert!(page.lines().any(|known| known == line), "{page}");
+}
+
+#[tokio::test]
 async fn a_scraper_reads_the_metrics() {
     use prometheus_parse::Value::{Counter, Gauge, Histogram};
     let admin = admin(Some(RULES));
@@ -212,6 +247,9 @@ async fn a_scraper_reads_the_metrics() {
     ] {
         assert!(matches!(value(name), Counter(n) if (n - expected).abs() < 0.5), "{name}: {:?}", value(name));
     }
+    for (name, expected) in [("tidegate_hottest_key_share_ratio{}", 0.6)] {
+        assert!(matches!(value(name), Gauge(n) if (n - expected).abs() < 0.01), "{name}: {:?}", value(name));
+    }
     for (name, expected) in
         [("tidegate_memory_keys{}", 3.0), ("tidegate_rules{}", 2.0), ("tidegate_rules_stale{}", 0.0)]
     {
@@ -223,4 +261,34 @@ async fn a_scraper_reads_the_metrics() {
         buckets.last().is_some_and(|last| last.less_than.is_infinite() && (last.count - 6.0).abs() < 0.5)
     );
     assert!(page.contains(concat!("tidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1")));
+}
+
+#[tokio::test]
+async fn the_hottest_keys_are_a_page_for_people_and_for_programs() {
+    let admin = admin(Some(RULES));
+    for key in ["user", "user", "user", "trial"] {
+        json_call(&admin, &descriptor(key)).await;
+    }
+    let (status, kind, text) = ask(debug_router(admin.clone()), Method::GET, "/top", "").await;
+    assert_eq!((status, &*kind), (StatusCode::OK, TEXT));
+    let row = text.lines().find(|line| line.contains("|user=7|")).unwrap_or_else(|| panic!("{text}"));
+    for words in ["75.0%", "33.3%", "odd \"one\"|user=7|3600s", "[odd \"one\".user]"] {
+        assert!(row.contains(words), "no {words} in {row}");
+    }
+    let (_, kind, page) = ask(debug_router(admin.clone()), Method::GET, "/top?format=json&n=1", "").await;
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(kind, "application/json");
+    assert_eq!(page["hottest"].as_array().unwrap().len(), 1);
+    assert_eq!(page["hottest"][0]["rule"], "odd \"one\".user");
+    assert_eq!(page["most_refused"][0]["share"], 0.5);
+    for path in ["/top?format=xml", "/top?n=many", "/top?rows=1"] {
+        let (status, _, text) = ask(debug_router(admin.clone()), Method::GET, path, "").await;
+        assert!(status == StatusCode::BAD_REQUEST && text.contains("format=json"), "{path}: {text}");
+    }
+    let renamed = RULES.replace("key: user", "key: other");
+    let file = RuleFile { name: "limits.yaml".to_owned(), bytes: renamed.into_bytes() };
+    let rules = RuleSet::load(&[file], &LoadOptions::default()).unwrap().rules;
+    admin.limiter.shared().set_rules(Arc::new(rules));
+    let (_, _, text) = ask(debug_router(admin), Method::GET, "/top", "").await;
+    assert!(text.contains("[(no longer in force)]"), "{text}");
 }

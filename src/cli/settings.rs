@@ -8,7 +8,7 @@ use super::{
     flags::SettingFlags,
     output::{Output, Style},
 };
-use crate::settings::{Origin, Settings, StatsSink, markdown};
+use crate::settings::{Origin, Settings, markdown};
 
 /// Shows every setting, its value and where that comes from; secrets are masked.
 ///
@@ -63,7 +63,7 @@ fn json(settings: &Settings, out: &mut Output<'_>) -> anyhow::Result<()> {
         settings: settings.shown.iter().map(one).collect(),
         rules: settings.rules.to_string(),
         store: &settings.store.why,
-        statistics: sink(settings.stats_sink),
+        statistics: settings.stats.sink.name(),
         warnings: &settings.warnings,
     })
 }
@@ -85,7 +85,7 @@ fn text(settings: &Settings, out: &mut Output<'_>) -> anyhow::Result<()> {
     out.line(&[])?;
     out.line(&[(Style::Weak, "rules from "), (Style::Plain, &settings.rules.to_string())])?;
     out.line(&[(Style::Weak, store(settings)), (Style::Plain, &settings.store.why)])?;
-    out.line(&[(Style::Weak, "statistics: "), (Style::Plain, sink(settings.stats_sink))])?;
+    out.line(&[(Style::Weak, "statistics: "), (Style::Plain, settings.stats.sink.name())])?;
     for warning in &settings.warnings {
         out.line(&[(Style::Odd, "warning: "), (Style::Plain, warning)])?;
     }
@@ -94,13 +94,4 @@ fn text(settings: &Settings, out: &mut Output<'_>) -> anyhow::Result<()> {
 
 fn store(settings: &Settings) -> &'static str {
     if settings.store.redis().is_some() { "store: redis, because " } else { "store: memory, because " }
-}
-
-fn sink(sink: StatsSink) -> &'static str {
-    match sink {
-        StatsSink::Off => "off",
-        StatsSink::Statsd => "statsd",
-        StatsSink::DogStatsd => "DogStatsD",
-        StatsSink::Prometheus => "Prometheus",
-    }
 }

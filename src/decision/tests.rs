@@ -11,6 +11,7 @@ fn limit(n: u32) -> Limit {
 fn rule(shadow_mode: bool, quota_mode: bool) -> Rule {
     Rule {
         full_key: "d.k".into(),
+        ends: [1, 3].into(),
         grant: Grant::Limited(limit(10)),
         name: None,
         replaces: Box::default(),
@@ -39,7 +40,13 @@ fn charged(n: u32, before: u64, cost: u64) -> Charged {
 }
 
 fn counted(rule: Option<&Rule>, n: u32, before: u64, cost: u64) -> Finding<'_> {
-    Finding::Counted { limit: limit(n), rule, cost: Hits::new(cost), charged: Ok(charged(n, before, cost)) }
+    Finding::Counted {
+        limit: limit(n),
+        rule,
+        cost: Hits::new(cost),
+        charged: Ok(charged(n, before, cost)),
+        by: By::Store,
+    }
 }
 
 fn overall_of(findings: &[Finding<'_>], modes: &Modes) -> Code {
@@ -149,7 +156,7 @@ fn headers_show_the_tightest_limit() {
 
 fn failed(rule: Option<&Rule>, says: FailureSays) -> Finding<'_> {
     let failure = StoreFailure { error: StoreError::Unavailable, says };
-    Finding::Counted { limit: limit(10), rule, cost: Hits::new(1), charged: Err(failure) }
+    Finding::Counted { limit: limit(10), rule, cost: Hits::new(1), charged: Err(failure), by: By::Store }
 }
 
 #[test]
@@ -159,7 +166,8 @@ fn a_store_failure_is_not_a_refusal() {
     assert_eq!(decide(&[error(&enforced)], &Modes::default()), Err(StoreError::Unavailable));
     assert_eq!(
         tally(&error(&enforced), &Modes::default()),
-        Some((Verdict::StoreFailure, Counted::default()))
+        Some((Verdict::StoreFailure, Counted { total: 1, ..Counted::default() })),
+        "hits are counted before the store is asked"
     );
     for says in [FailureSays::Error, FailureSays::Allow, FailureSays::Deny] {
         let answer = decide(&[failed(Some(&shadow), says)], &Modes::default()).unwrap();
@@ -240,8 +248,13 @@ fn a_bucket_is_measured_by_its_capacity_and_counts_nothing_that_it_refuses() {
     let bucket = Limit { algorithm: Algorithm::TokenBucket { burst: 50 }, ..limit(10) };
     let split = |before, cost| {
         let charged = Charged { admitted: before + cost <= 50, ..charged(50, before, cost) };
-        let finding =
-            Finding::Counted { limit: bucket, rule: None, cost: Hits::new(cost), charged: Ok(charged) };
+        let finding = Finding::Counted {
+            limit: bucket,
+            rule: None,
+            cost: Hits::new(cost),
+            charged: Ok(charged),
+            by: By::Store,
+        };
         let (_, c) = tally(&finding, &Modes::default()).unwrap();
         [c.total, c.over_limit, c.near_limit, c.within_limit]
     };

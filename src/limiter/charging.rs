@@ -1,15 +1,20 @@
-//! Steps 6 and 7: charge what is due, and say what each rule says whose counter could not be charged.
+//! Steps 6 and 7: charge what is due, the store being asked for what this node does not know by itself, and say what each rule
+//! says whose counter could not be charged.
 //!
 //! **Invariant:** where a refused request is to charge nothing, what was counted is given back, whoever refused it: the
 //! store, this node's own counters, or a rule that denies while the store is away.
 
 use smallvec::SmallVec;
 
-use super::{Due, Shared};
+use super::{
+    Due, Shared,
+    front::{Answers, Front},
+};
 use crate::{
     clock::UnixMicros,
-    decision::{FailureSays, StoreFailure},
+    decision::{By, FailureSays, StoreFailure},
     limit::{Charged, Cost, Limit},
+    local::Known,
     rules::Posture,
     store::{self, Budget, Charge, Outcomes, Store, StoreError, memory::MemoryStore, pair::spared},
 };
@@ -28,15 +33,7 @@ pub(super) struct Outcome {
     /// What was counted against: the rule's limit, or this node's share of it.
     pub limit: Limit,
     pub charged: Result<Charged, StoreFailure>,
-    by: By,
-}
-
-/// Who counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    Store,
-    /// This node alone, because the store could not.
-    Node,
+    pub by: By,
 }
 
 /// What a refusal means for the request's other charges.
@@ -54,21 +51,22 @@ pub(super) async fn charge<'a>(
     now: UnixMicros,
     budget: Budget,
 ) -> Charges<'a> {
+    let front = Front { shared, store, now, budget };
     if together == Together::No {
-        let answers = store.charge(&asked, now, budget).await;
+        let answers = front.charge(&asked).await;
         let outcomes = settle(shared, due, &asked, answers);
         let mut charges = Charges { asked, outcomes, spared: false };
         charges.count_here(&shared.fallback, now);
         return charges;
     }
     let enforced: SmallVec<[bool; 4]> = due.iter().map(|due| shared.enforces(due)).collect();
-    let answers = store.charge_all_or_nothing(&asked, &enforced, now, budget).await;
-    let refused = store::refuses(&asked, &enforced, &answers);
+    let answers = front.charge_all_or_nothing(&asked, &enforced).await;
+    let refused = store::refuses(&asked, &enforced, &answers.outcomes);
     let outcomes = settle(shared, due, &asked, answers);
     let mut charges = Charges { asked, outcomes, spared: refused };
     charges.count_here_or_nowhere(&shared.fallback, &enforced, now);
     if charges.spared && !refused {
-        charges.spare(store, now);
+        charges.spare((shared, store), now);
     }
     charges
 }
@@ -78,16 +76,27 @@ fn settle(
     shared: &Shared,
     due: &[Due<'_>],
     asked: &[Charge<'_>],
-    answers: Outcomes,
+    answers: Answers,
 ) -> SmallVec<[Outcome; 4]> {
-    let one = |((due, charge), answer): ((&Due<'_>, &Charge<'_>), Result<Charged, StoreError>)| {
-        let limit = *charge.limit;
-        match answer {
-            Ok(charged) => Outcome { limit, charged: Ok(charged), by: By::Store },
-            Err(error) => shared.without_store(due, limit, error),
+    let Answers { known, outcomes } = answers;
+    let mut settled: SmallVec<[Outcome; 4]> = due
+        .iter()
+        .zip(asked)
+        .zip(outcomes)
+        .map(|((due, charge), answer)| {
+            let limit = *charge.limit;
+            match answer {
+                Ok(charged) => Outcome { limit, charged: Ok(charged), by: By::Store },
+                Err(error) => shared.without_store(due, limit, error),
+            }
+        })
+        .collect();
+    for (outcome, known) in settled.iter_mut().zip(known) {
+        if let Known::Refused(_) = known {
+            outcome.by = By::Memo;
         }
-    };
-    due.iter().zip(asked).zip(answers).map(one).collect()
+    }
+    settled
 }
 
 impl Shared {
@@ -166,12 +175,13 @@ impl Charges<'_> {
     }
 
     /// Gives back what the store has counted, which knew nothing of the refusal.
-    fn spare(&mut self, store: &Store, now: UnixMicros) {
+    fn spare(&mut self, (shared, store): (&Shared, &Store), now: UnixMicros) {
         for (charge, outcome) in self.asked.iter().zip(&mut self.outcomes) {
             if let (By::Store, Cost::Charge(_), Ok(charged)) = (outcome.by, charge.cost, &mut outcome.charged)
                 && charged.admitted
             {
                 store.give_back(std::slice::from_ref(charge), now);
+                shared.local.giving_back(std::slice::from_ref(charge), &shared.clock);
                 *charged = spared(charge, charged);
             }
         }
@@ -184,7 +194,11 @@ impl Charges<'_> {
                 continue;
             };
             match outcome.by {
-                By::Store => store.give_back(std::slice::from_ref(charge), now),
+                By::Store => {
+                    store.give_back(std::slice::from_ref(charge), now);
+                    shared.local.giving_back(std::slice::from_ref(charge), &shared.clock);
+                }
+                By::Memo => {}
                 By::Node => {
                     let charge = Charge { limit: &outcome.limit, ..charge.clone() };
                     shared.fallback.give_back(&[charge], now);

@@ -1,16 +1,41 @@
 //! What the edge counts about itself: a set per worker, so that two cores share no cache line, summed when read.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use crossbeam_utils::CachePadded;
 
+use crate::telemetry::timing::{Timed, Timing};
+
+/// The methods whose calls are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    ShouldRateLimit,
+    /// Of health.
+    Check,
+}
+
+impl Method {
+    pub const ALL: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "ShouldRateLimit",
+            Self::Check => "Check",
+        }
+    }
+}
+
 /// The counts of one worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerCounts {
-    calls: AtomicU64,
+    calls: [AtomicU64; 2],
+    timings: [Timing; 2],
     invalid: AtomicU64,
     shed: AtomicU64,
     in_flight: AtomicUsize,
@@ -19,7 +44,25 @@ pub(super) struct WorkerCounts {
 
 impl WorkerCounts {
     pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Relaxed)
+        self.calls_of(Method::ShouldRateLimit)
+    }
+
+    fn calls_of(&self, method: Method) -> u64 {
+        self.calls.get(method as usize).map_or(0, |calls| calls.load(Relaxed))
+    }
+
+    /// Counts a call in, before it is answered.
+    pub(super) fn called(&self, method: Method) {
+        if let Some(calls) = self.calls.get(method as usize) {
+            calls.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A call was answered, so long after its first bytes were read.
+    pub(super) fn answered(&self, method: Method, span: Duration) {
+        if let Some(timing) = self.timings.get(method as usize) {
+            timing.took(span);
+        }
     }
 
     pub(super) fn connections(&self) -> usize {
@@ -32,7 +75,7 @@ impl WorkerCounts {
 
     /// Counts a call in, or sheds it: above `bound` there is no ticket.
     pub(super) fn call(&self, bound: usize) -> Option<InFlight<'_>> {
-        self.calls.fetch_add(1, Relaxed);
+        self.called(Method::ShouldRateLimit);
         if self.in_flight.fetch_add(1, Relaxed) < bound {
             return Some(InFlight(self));
         }
@@ -87,12 +130,22 @@ impl Counts {
         self.0.iter().map(|worker| worker.calls()).sum()
     }
 
-    /// Those that did not say what they may: answered `INVALID_ARGUMENT`.
+    /// Calls of a method since the start.
+    pub fn calls_of(&self, method: Method) -> u64 {
+        self.0.iter().map(|worker| worker.calls_of(method)).sum()
+    }
+
+    /// How long the answered calls of a method took, from their first bytes on.
+    pub fn timed(&self, method: Method) -> Timed {
+        Timed::of(self.0.iter().filter_map(|worker| worker.timings.get(method as usize)))
+    }
+
+    /// Calls of `ShouldRateLimit` that did not say what they may: answered `INVALID_ARGUMENT`.
     pub fn invalid(&self) -> u64 {
         self.0.iter().map(|worker| worker.invalid.load(Relaxed)).sum()
     }
 
-    /// Those that found too many others in flight: answered `UNAVAILABLE`.
+    /// Calls of `ShouldRateLimit` that found too many others in flight: answered `UNAVAILABLE`.
     pub fn shed(&self) -> u64 {
         self.0.iter().map(|worker| worker.shed.load(Relaxed)).sum()
     }

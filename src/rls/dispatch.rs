@@ -25,7 +25,7 @@ use super::{
     Decide,
     budget::Budgets,
     codec::SmallCodec,
-    counts::WorkerCounts,
+    counts::{Method as Called, WorkerCounts},
     health::{Asker, Askers},
     request, response,
 };
@@ -65,11 +65,16 @@ impl<D: Decide> Dispatch<D> {
         asker: &Asker,
     ) -> Result<Response<Body>, Infallible> {
         if request.uri().path() == SHOULD_RATE_LIMIT {
-            Ok(self.should_rate_limit(request, arrived).await)
+            let answer = self.should_rate_limit(request, arrived).await;
+            self.counts.answered(Called::ShouldRateLimit, arrived.elapsed());
+            Ok(answer)
+        } else if request.uri().path() == HEALTH_CHECK {
+            asker.asks(arrived);
+            self.counts.called(Called::Check);
+            let answer = Box::pin(self.other(request)).await;
+            self.counts.answered(Called::Check, arrived.elapsed());
+            answer
         } else {
-            if request.uri().path() == HEALTH_CHECK {
-                asker.asks(arrived);
-            }
             Box::pin(self.other(request)).await
         }
     }

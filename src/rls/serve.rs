@@ -26,7 +26,10 @@ use super::{
 };
 use crate::pb;
 
-pub use super::{counts::Counts, worker::Ages};
+pub use super::{
+    counts::{Counts, Method},
+    worker::Ages,
+};
 
 /// Calls being answered at once, for the whole process. At 100,000 calls a second that is 100 ms of them, five times what Envoy
 /// waits: a call above it would be answered too late, and takes time from those that are not yet. Some 10 kB each.

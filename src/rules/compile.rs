@@ -37,6 +37,8 @@ struct Declared {
 struct Parent<'a> {
     id: NodeId,
     full_key: &'a str,
+    /// Where each part of the full key ends.
+    ends: &'a [u32],
     /// It, or one above it, has `value_to_metric`.
     shows_value: bool,
 }
@@ -46,6 +48,7 @@ struct Parent<'a> {
 struct Here<'a> {
     raw: &'a RawDescriptor,
     full_key: &'a str,
+    ends: &'a [u32],
     path: &'a Path<'a>,
 }
 
@@ -88,7 +91,7 @@ impl<'o> Compiler<'o> {
         {
             self.charging_admitted.insert(domain.value.as_slice().into());
         }
-        let parent = Parent { id, full_key: &name, shows_value: false };
+        let parent = Parent { id, full_key: &name, ends: &[end_of(&name)], shows_value: false };
         self.add_all(parent, &raw.descriptors, &path.key("descriptors"), report);
     }
 
@@ -114,7 +117,9 @@ impl<'o> Compiler<'o> {
             let label = String::from_utf8_lossy(&composite);
             let path = path.descriptor(index, &label);
             let full_key = format!("{}.{label}", parent.full_key);
-            let here = Here { raw, full_key: &full_key, path: &path };
+            let mut ends = parent.ends.to_vec();
+            ends.push(end_of(&full_key));
+            let here = Here { raw, full_key: &full_key, ends: &ends, path: &path };
             let shows_value = parent.shows_value || raw.value_to_metric;
             self.check_unique(parent.id, here, composite.to_vec(), report);
             check_stars(here, report);
@@ -128,7 +133,7 @@ impl<'o> Compiler<'o> {
                 shows_value: raw.value_to_metric,
                 rule,
             });
-            let parent = Parent { id, full_key: &full_key, shows_value };
+            let parent = Parent { id, full_key: &full_key, ends: &ends, shows_value };
             self.add_all(parent, &raw.descriptors, &path.key("descriptors"), report);
         }
     }
@@ -162,7 +167,7 @@ impl<'o> Compiler<'o> {
 
     /// The rule of a descriptor that has a limit.
     fn rule(&mut self, here: Here<'_>, shows_value: bool, report: &mut Report) -> Option<Rule> {
-        let Here { raw, full_key, path } = here;
+        let Here { raw, full_key, ends, path } = here;
         let limit = raw.rate_limit.as_ref()?;
         let path = path.key("rate_limit");
         let on_store_failure = grant::posture(limit, &path, report);
@@ -171,6 +176,7 @@ impl<'o> Compiler<'o> {
         self.note_leftover(limit, grant, full_key);
         Some(Rule {
             full_key: full_key.into(),
+            ends: ends.into(),
             grant,
             name: Some(limit.name.as_str()).filter(|name| !name.is_empty()).map(Arc::from),
             replaces: limit.replaces.iter().map(|replaced| replaced.value.as_str().into()).collect(),
@@ -190,6 +196,11 @@ impl<'o> Compiler<'o> {
             self.leftovers.insert(full_key.into(), number.value);
         }
     }
+}
+
+/// The length of a text that a file holds.
+fn end_of(text: &str) -> u32 {
+    u32::try_from(text.len()).unwrap_or(u32::MAX)
 }
 
 /// A star means something in a value only.

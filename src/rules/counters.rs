@@ -2,7 +2,10 @@
 //!
 //! Counters outlive a reload: a rule of the same full key goes on where its predecessor stopped.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    ops::AddAssign,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use crate::per_worker::PerWorker;
 
@@ -39,18 +42,50 @@ pub struct Counted {
     pub near_limit: u64,
     pub within_limit: u64,
     pub shadow_mode: u64,
+    /// The part of `over_limit` that was refused from memory, without asking the store.
+    pub over_limit_with_local_cache: u64,
 }
 
+/// How many kinds of hits there are.
+const KINDS: usize = 6;
+
 impl Counted {
-    fn fields(self) -> [u64; 5] {
-        [self.total, self.over_limit, self.near_limit, self.within_limit, self.shadow_mode]
+    /// The kinds by the reference's names, in the order of its documentation.
+    pub const NAMES: [&str; KINDS] = [
+        "total_hits",
+        "over_limit",
+        "near_limit",
+        "within_limit",
+        "shadow_mode",
+        "over_limit_with_local_cache",
+    ];
+
+    /// The hits of each kind, in the order of [`Counted::NAMES`].
+    pub fn fields(self) -> [u64; KINDS] {
+        let Self { total, over_limit, near_limit, within_limit, shadow_mode, over_limit_with_local_cache } =
+            self;
+        [total, over_limit, near_limit, within_limit, shadow_mode, over_limit_with_local_cache]
+    }
+
+    fn of(fields: [u64; KINDS]) -> Self {
+        let [total, over_limit, near_limit, within_limit, shadow_mode, over_limit_with_local_cache] = fields;
+        Self { total, over_limit, near_limit, within_limit, shadow_mode, over_limit_with_local_cache }
+    }
+}
+
+impl AddAssign for Counted {
+    /// Wraps, as counters do.
+    fn add_assign(&mut self, more: Self) {
+        let mut sums = self.fields();
+        sums.iter_mut().zip(more.fields()).for_each(|(sum, n)| *sum = sum.wrapping_add(n));
+        *self = Self::of(sums);
     }
 }
 
 #[derive(Debug, Default)]
 struct Sums {
     decisions: [AtomicU64; 4],
-    hits: [AtomicU64; 5],
+    hits: [AtomicU64; KINDS],
 }
 
 /// The counters of one rule.
@@ -77,14 +112,13 @@ impl RuleCounters {
 
     /// Hits so far.
     pub fn hits(&self) -> Counted {
-        let mut sums = [0_u64; 5];
+        let mut sums = [0_u64; KINDS];
         for copy in self.0.all() {
             for (sum, counter) in sums.iter_mut().zip(&copy.hits) {
                 *sum = sum.wrapping_add(load(counter));
             }
         }
-        let [total, over_limit, near_limit, within_limit, shadow_mode] = sums;
-        Counted { total, over_limit, near_limit, within_limit, shadow_mode }
+        Counted::of(sums)
     }
 }
 
@@ -116,7 +150,7 @@ mod tests {
         assert_eq!(Verdict::ALL.map(|verdict| counters.decisions(verdict)), [800, 0, 8, 0]);
         assert_eq!(
             counters.hits(),
-            Counted { total: 1608, over_limit: 8, near_limit: 0, within_limit: 1600, shadow_mode: 8 }
+            Counted { total: 1608, over_limit: 8, within_limit: 1600, shadow_mode: 8, ..Counted::default() }
         );
     }
 }

@@ -18,10 +18,11 @@ Names, defaults and spellings are those of `envoyproxy/ratelimit` where it has t
 - boolean: `1 t T TRUE true True 0 f F FALSE false False`
 - integer and port: decimal, or `0x…`, `0o…` or a leading `0` for octal, `0b…`; `_` between digits
 - duration: numbers with their units, `300ms`, `1.5s`, `1h30m`; only `0` needs no unit
-- map: `name:value,name:value`, each with exactly one colon, nothing trimmed
+- list: `a,b`; map: `key:value,key:value`, one colon each; spaces belong to what they stand beside
+- address: `host:port`, or `:port` for all addresses
 - header name: letters, digits and any of ``!#$%&'*+-.^_`|~``
 - `auto`, where it is a default, may be written too
-- a variable that is set but empty is an empty text; for every other kind it is an error
+- a variable that is set but empty is an empty text, list or map, or the default of an address or a path; for every other kind it is an error
 
 All that is wrong is reported at once, and the program does not start.
 

@@ -8,7 +8,7 @@ use super::{
     value::Value,
     words::BackendType,
 };
-use crate::store::redis::config::KeyStyle;
+use crate::{local::memo, store::redis::config::KeyStyle};
 
 /// The store, and the reason to be told in the first log line.
 #[derive(Clone, Debug)]
@@ -94,6 +94,29 @@ pub(super) fn choose(
     };
     let kind = redis.map_or(StoreKind::Memory, |redis| StoreKind::Redis(Box::new(redis)));
     StoreSettings { kind, memory_max_keys, why }
+}
+
+/// What is remembered of refusals: nothing where counters are in memory, which are asked as quickly.
+pub(super) fn memo(
+    values: &Values,
+    store: &StoreSettings,
+    warnings: &mut Vec<String>,
+) -> Option<memo::Options> {
+    let horizon = values.memo_horizon.value.get();
+    let bytes = match values.local_cache_size_in_bytes.value.0 {
+        None => memo::DEFAULT_BYTES,
+        Some(0) => return None,
+        Some(bytes) => usize::try_from(bytes).unwrap_or(0).max(memo::MIN_BYTES),
+    };
+    if matches!(store.kind, StoreKind::Memory) {
+        if values.local_cache_size_in_bytes.value.0.is_some() {
+            warnings.push(
+                "LOCAL_CACHE_SIZE_IN_BYTES has no effect in memory: nothing is asked quicker".to_owned(),
+            );
+        }
+        return None;
+    }
+    (!horizon.is_zero()).then_some(memo::Options { bytes, horizon })
 }
 
 /// Whether it is to be Redis, and why.

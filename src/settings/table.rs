@@ -4,10 +4,12 @@
 //! settings mean together.
 
 use super::{
+    compound::{HttpPath, ListenAddress, NameList, OrDefault, Pairs, ServicePort},
     error::Problem,
     given::{Given, Origin},
+    sink::{METRICS_PATH, PROMETHEUS_PORT},
     value::{Addresses, Auto, Count, HeaderName, Host, Password, Presence, Span, Text, Value},
-    words::{BackendType, ConfigType, LogFormat, LogLevel},
+    words::{BackendType, ConfigType, LogFormat, LogLevel, StatsdProtocol},
     xds::Map,
 };
 use crate::{
@@ -262,6 +264,12 @@ settings! {
     COUNTER_KEYS counter_keys: KeyStyle = KeyStyle::Tidegate, "no two limits share a counter, and a name shows its window";
     /// Counters in Redis expire late by a random number of seconds below this. 0 or less: on time.
     EXPIRATION_JITTER_MAX_SECONDS expiration_jitter_max_seconds: i64 = 300, "the reference's; expiries at one moment stall a Redis";
+    /// Memory for keys that are known to be over their limit in Redis, which is then not asked about them; see MEMO_HORIZON. 0: none are remembered. Less than 16384, also below zero, is taken as that.
+    LOCAL_CACHE_SIZE_IN_BYTES local_cache_size_in_bytes: Auto<i64> = Auto(None), "4 MiB: 61,000 keys, more than one node refuses within a second";
+    /// How long such a key is refused without asking, at most. So much later a limit is seen that was raised, or given hits back, by another process. 0: none are remembered.
+    MEMO_HORIZON memo_horizon: Span<0, HOUR> = Span::secs(1), "one question a second for a key that is refused thousands of times; nobody waits long for a change";
+    /// Whether `/top` on the debug port names the keys that are asked for most. They hold what clients sent.
+    TOP_NAMES_KEYS top_names_keys: bool = true, "the first question about a hot key is which one it is";
     /// Whether a request that is refused charges no counter at all, whatever the domain's `charge` says.
     STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT stop_cache_key_increment_when_overlimit: bool = false, "the reference's";
 
@@ -358,14 +366,36 @@ settings! {
     RETRY_AFTER_HEADER_ENABLED retry_after_header_enabled: Auto<bool> = Auto(None), "whoever wants headers wants this one";
 
 "Statistics":
-    /// Turns all statistics sinks off, whatever the others say.
+    /// Turns statistics off, whatever the others say.
     DISABLE_STATS disable_stats: bool = false, "the reference's";
-    /// Sends statistics to statsd; not built yet, see `/metrics` on the debug port. At most one of the three may be set to true.
+    /// Sends statistics to statsd. At most one of the three may be set to true.
     USE_STATSD use_statsd: bool = true, "the reference's; another one that is set beats it";
-    /// Sends statistics to a DogStatsD agent; not built yet.
+    /// Sends statistics to a DogStatsD agent, over UDP.
     USE_DOG_STATSD use_dog_statsd: bool = false, "the reference's";
-    /// Shows statistics under the reference's names to Prometheus; not built yet.
+    /// Shows statistics to Prometheus, on a port of their own.
     USE_PROMETHEUS use_prometheus: bool = false, "the reference's";
+    /// How statsd is reached: tcp or udp.
+    STATSD_PROTOCOL statsd_protocol: StatsdProtocol = StatsdProtocol::Tcp, "the reference's";
+    /// Host of statsd, or of the DogStatsD agent.
+    STATSD_HOST statsd_host: Text = Text::new("localhost"), "the reference's";
+    /// Port of statsd, or of the DogStatsD agent.
+    STATSD_PORT statsd_port: ServicePort = ServicePort::Port(8125), "the reference's";
+    /// How often statistics are sent.
+    STATS_FLUSH_INTERVAL stats_flush_interval: Span<1, HOUR> = Span::secs(10), "the reference's";
+    /// Tags of every statistic, `key:value` with commas between; labels for Prometheus.
+    EXTRA_TAGS extra_tags: Pairs = Pairs(Vec::new()), "the reference's";
+    /// Names that stand in DOG_STATSD_MOGRIFIER_name_PATTERN, _NAME and _TAGS: each turns parts of a name into tags.
+    USE_DOG_STATSD_MOGRIFIERS use_dog_statsd_mogrifiers: NameList = NameList(Vec::new()), "the reference's";
+    /// Where Prometheus finds statistics. Empty: `:9090`.
+    PROMETHEUS_ADDR prometheus_addr: OrDefault<ListenAddress> = OrDefault(Some(ListenAddress::any(PROMETHEUS_PORT))), "the reference's";
+    /// Under which path. Empty: `/metrics`.
+    PROMETHEUS_PATH prometheus_path: OrDefault<HttpPath> = OrDefault(Some(HttpPath::new(METRICS_PATH))), "the reference's";
+    /// File with mappings of names to families and labels, as `statsd_exporter` has them, in place of the built-in ones.
+    PROMETHEUS_MAPPER_YAML prometheus_mapper_yaml: Text = Text::new(""), "the reference's";
+    /// Whether response times are shown in milliseconds, under the name that says seconds. Without an effect on a file of mappings.
+    PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS prometheus_response_time_as_milliseconds: bool = false, "the reference's";
+    /// How many names that callers bring are kept apart (`detailed_metric`, `value_to_metric`, limits of requests). What is above is counted as `_other`.
+    STATS_MAX_NAMES stats_max_names: Count<1, 10_000_000> = Count::new(10_000), "at some 400 bytes each, 4 MB, and a page that Prometheus reads in a moment";
 
 "Process":
     /// How many threads answer calls. `auto`: as many as there are cores.

@@ -1,3 +1,5 @@
+mod statistics;
+
 use std::path::Path;
 
 use super::*;
@@ -59,7 +61,7 @@ fn nothing_set_gives_the_references_defaults() {
     assert_eq!(settings.store.memory_max_keys, 1_000_000);
     assert_eq!(settings.workers.get(), 2);
     assert_eq!(settings.request_budget, Duration::from_secs(1));
-    assert_eq!(settings.stats_sink, StatsSink::Statsd);
+    assert_eq!(settings.stats.sink.name(), "statsd");
     assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
 }
 
@@ -90,7 +92,7 @@ fn istios_manifest_is_read() {
             watch: Watch::Files,
         })
     );
-    assert_eq!(settings.stats_sink, StatsSink::Off);
+    assert_eq!(settings.stats.sink.name(), "off");
 }
 
 #[test]
@@ -223,6 +225,25 @@ fn the_store_is_chosen_and_the_choice_explained() {
 
 /// What Kubernetes sets wherever a Service is called `redis` says nothing about our store.
 #[test]
+fn refusals_are_remembered_in_front_of_redis_unless_told_not_to() {
+    let memo = |name, value| {
+        let given = Given::of([("REDIS_URL", "redis:6379"), (name, value)]);
+        Settings::read(&given).map(|settings| settings.memo).unwrap()
+    };
+    assert_eq!(memo("LOCAL_CACHE_SIZE_IN_BYTES", "auto"), Some(memo::Options::default()));
+    assert_eq!(memo("LOCAL_CACHE_SIZE_IN_BYTES", "0"), None);
+    assert_eq!(memo("MEMO_HORIZON", "0"), None);
+    let sized = |bytes| Some(memo::Options { bytes, ..memo::Options::default() });
+    assert_eq!(memo("LOCAL_CACHE_SIZE_IN_BYTES", "1048576"), sized(1 << 20));
+    for least in ["1", "-5"] {
+        assert_eq!(memo("LOCAL_CACHE_SIZE_IN_BYTES", least), sized(memo::MIN_BYTES));
+    }
+    let in_memory = good([("LOCAL_CACHE_SIZE_IN_BYTES", "1048576")]);
+    assert_eq!(in_memory.memo, None);
+    assert_says(&in_memory.warnings.join("\n"), &["LOCAL_CACHE_SIZE_IN_BYTES has no effect in memory"]);
+}
+
+#[test]
 fn service_links_to_redis_do_not_ask_for_redis() {
     let links = Given::of([
         ("REDIS_PORT", "tcp://10.0.0.9:6379"),
@@ -230,26 +251,6 @@ fn service_links_to_redis_do_not_ask_for_redis() {
         ("REDIS_PORT_6379_TCP_ADDR", "10.0.0.9"),
     ]);
     assert!(Settings::read(&links).is_ok());
-}
-
-#[test]
-fn one_sink_at_most_and_what_is_set_beats_a_default() {
-    assert_eq!(good([("USE_PROMETHEUS", "true")]).stats_sink, StatsSink::Prometheus);
-    assert_eq!(good([("USE_DOG_STATSD", "1")]).stats_sink, StatsSink::DogStatsd);
-    assert_eq!(good([("USE_STATSD", "false")]).stats_sink, StatsSink::Off);
-    assert_eq!(
-        good([("USE_STATSD", "true"), ("USE_PROMETHEUS", "true"), ("DISABLE_STATS", "true")]).stats_sink,
-        StatsSink::Off
-    );
-    assert_says(&good([("USE_PROMETHEUS", "true")]).warnings.join("\n"), &["USE_PROMETHEUS"]);
-    assert_says(
-        &bad([("USE_STATSD", "true"), ("USE_PROMETHEUS", "true")]),
-        &["one of USE_STATSD, USE_PROMETHEUS", "for USE_STATSD alone set USE_PROMETHEUS=false"],
-    );
-    assert_says(
-        &bad([("USE_STATSD", "1"), ("USE_DOG_STATSD", "t"), ("USE_PROMETHEUS", "true")]),
-        &["not 3", "set USE_DOG_STATSD=false and USE_PROMETHEUS=false"],
-    );
 }
 
 #[test]

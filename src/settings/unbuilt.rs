@@ -13,10 +13,7 @@ const REFUSED: [(&str, &str); 1] = [(
 )];
 
 /// Warned of when they ask for something: without it the answers are the same.
-const WARNED: [(&str, &str); 2] = [
-    ("TRACING_ENABLED", "this version sends no traces"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", "counters are in memory already, so this version keeps no such cache"),
-];
+const WARNED: [(&str, &str); 1] = [("TRACING_ENABLED", "this version sends no traces")];
 
 pub(super) fn look(given: &Given, problems: &mut Vec<Problem>, warnings: &mut Vec<String>) {
     for (name, why) in REFUSED {
@@ -60,7 +57,6 @@ mod tests {
     #[test]
     fn what_is_only_missed_is_warned_of() {
         assert_eq!(looked("TRACING_ENABLED", "1"), (0, 1));
-        assert_eq!(looked("LOCAL_CACHE_SIZE_IN_BYTES", "1000000"), (0, 1));
-        assert_eq!(looked("LOCAL_CACHE_SIZE_IN_BYTES", "0"), (0, 0));
+        assert_eq!(looked("TRACING_ENABLED", "0"), (0, 0));
     }
 }

@@ -22,6 +22,13 @@ pub enum BackendType {
     Memcache,
 }
 
+/// How statsd is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsdProtocol {
+    Tcp,
+    Udp,
+}
+
 /// The least severe lines that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
@@ -84,6 +91,11 @@ words! {
 words! {
     SocketType, str::to_ascii_lowercase, "unix or tcp";
     Unix: "unix", Tcp: "tcp"
+}
+
+words! {
+    StatsdProtocol, str::to_ascii_lowercase, "tcp or udp";
+    Tcp: "tcp", Udp: "udp"
 }
 
 words! {

@@ -1,6 +1,6 @@
 //! What the process counts, beside what each rule counts about itself. Cells only: `admin::exposition` shows them.
 //!
-//! **Invariant:** nothing here grows with what a client sends.
+//! **Invariant:** nothing here grows with what a client sends; the names that it brings are bounded.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -10,6 +10,7 @@ use std::{
 use crate::{
     per_worker::PerWorker,
     rules::{Posture, RuleCounters},
+    stats::Names,
 };
 
 /// How a request that could be read ended, over gRPC and `/json` alike.
@@ -45,6 +46,12 @@ struct Calls {
     buckets: [AtomicU64; BUCKETS.len() + 1],
     nanos: AtomicU64,
     unknown_domains: AtomicU64,
+    /// Requests that found no rules at all.
+    without_rules: AtomicU64,
+    /// Requests of `/json` that did not say what they may.
+    invalid_json: AtomicU64,
+    /// Requests that are over their limit and were let through because nothing is enforced (`SHADOW_MODE`).
+    let_through: AtomicU64,
     postures: [AtomicU64; Posture::ALL.len()],
 }
 
@@ -57,11 +64,37 @@ pub struct Latencies {
     pub buckets: Vec<(f64, u64)>,
 }
 
+/// How the sending of statistics went, by flush.
+#[derive(Debug, Default)]
+pub struct Sending {
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Sending {
+    pub fn sent(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Flushes whose lines all went out, and those of which some are to go out with a later one.
+    pub fn flushes(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+}
+
 /// The process's own counters.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// Decisions by limits that came with the request.
     pub overrides: RuleCounters,
+    /// What the statistics count by names that callers bring; `None`: nobody wants statistics.
+    names: Option<Names>,
+    /// How the sending of statistics went.
+    pub sending: Sending,
     calls: PerWorker<Calls>,
     reloads_ok: AtomicU64,
     reloads_failed: AtomicU64,
@@ -69,6 +102,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Keeps statistics under these names; `None`: under none.
+    pub fn with_names(names: Option<Names>) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// The names that callers brought, if they are counted.
+    pub fn names(&self) -> Option<&Names> {
+        self.names.as_ref()
+    }
+
     /// Counts one request that was decided, or not, in `elapsed`.
     pub fn called(&self, outcome: CallOutcome, elapsed: Duration) {
         let mine = self.calls.mine();
@@ -107,6 +150,33 @@ impl Metrics {
 
     pub fn calls(&self, outcome: CallOutcome) -> u64 {
         sum(self.calls.all().filter_map(|calls| calls.outcomes.get(outcome as usize)))
+    }
+
+    pub fn found_no_rules(&self) {
+        self.calls.mine().without_rules.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn invalid_json(&self) {
+        self.calls.mine().invalid_json.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn let_through(&self) {
+        self.calls.mine().let_through.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that found no rules at all; among those that are [`CallOutcome::Unavailable`].
+    pub fn n_without_rules(&self) -> u64 {
+        sum(self.calls.all().map(|calls| &calls.without_rules))
+    }
+
+    /// Requests of `/json` that did not say what they may.
+    pub fn n_invalid_json(&self) -> u64 {
+        sum(self.calls.all().map(|calls| &calls.invalid_json))
+    }
+
+    /// Requests over their limit that `SHADOW_MODE` let through.
+    pub fn n_let_through(&self) -> u64 {
+        sum(self.calls.all().map(|calls| &calls.let_through))
     }
 
     pub fn unknown_domains(&self) -> u64 {

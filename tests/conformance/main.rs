@@ -18,6 +18,7 @@ mod compare;
 mod redis;
 mod scenario;
 mod server;
+mod statistics;
 mod steps;
 
 #[path = "../support/grpc.rs"]
@@ -44,14 +45,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Value, json};
 
 use self::redis::Redis;
-use self::scenario::{Need, Scenario};
-use self::server::Server;
+use self::scenario::Scenario;
+use self::server::{Ports, Server};
+use self::statistics::Statsd;
 
-/// What a scenario may need beside the server; those that need one of these are left out until the server has it.
-const NOT_YET: [Need; 1] = [Need::Stats];
-
-/// How many of the scenarios that leaves.
-const HELD: usize = 100;
+/// How many scenarios there are.
+const HELD: usize = 133;
 
 const START: Duration = Duration::from_secs(60);
 
@@ -82,15 +81,11 @@ fn main() -> anyhow::Result<()> {
     libtest_mimic::run(&arguments, trials).exit()
 }
 
-/// The scenarios that need nothing of [`NOT_YET`], in the order of their names.
+/// The scenarios, in the order of their names.
 fn held(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut held = Vec::new();
     for entry in folder.join("scenarios").read_dir()? {
-        let path = entry?.path();
-        let needs = scenario::needs(&scenario::read(&path)?);
-        if !needs.iter().any(|need| NOT_YET.contains(need)) {
-            held.push(path);
-        }
+        held.push(entry?.path());
     }
     held.sort();
     Ok(held)
@@ -104,7 +99,7 @@ fn hold(path: &Path, recording: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // A server that is to come up may take its time on a busy machine.
     let patience = if kept["up"] == true { START } else { Duration::from_secs_f64(scenario.start_wait) };
-    let needs_redis = scenario::needs(&scenario::read(path)?).contains(&Need::Redis);
+    let needs_redis = scenario::needs_redis(&scenario::read(path)?);
     let (answers, log) = runtime.block_on(converse(&scenario, path, needs_redis, patience))?;
     runtime.shutdown_background();
     let differences = compare::differences(&scenario, &kept, &answers);
@@ -125,10 +120,11 @@ async fn converse(
     patience: Duration,
 ) -> anyhow::Result<(Value, String)> {
     let mut redis = if needs_redis { Some(Redis::start(scenario).await?) } else { None };
-    let port = redis.as_ref().map(Redis::port);
+    let statsd = Statsd::start().await?;
+    let ports = Ports { redis: redis.as_ref().map(Redis::port), statsd: statsd.port() };
     let mut servers = Vec::new();
     for _ in 0..scenario.copies {
-        servers.push(Server::start(scenario, path.parent().unwrap_or(path), port)?);
+        servers.push(Server::start(scenario, path.parent().unwrap_or(path), ports)?);
     }
     let mut up = true;
     for server in &mut servers {
@@ -143,7 +139,7 @@ async fn converse(
     for (i, step) in scenario.steps.iter().enumerate() {
         let server = servers.get_mut(step.copy - 1).with_context(|| format!("step {i}: no such server"))?;
         answers.push(if up || step.even_if_down {
-            steps::take(step, server, redis.as_mut()).await.with_context(|| format!("step {i}"))?
+            steps::take(step, server, redis.as_mut(), &statsd).await.with_context(|| format!("step {i}"))?
         } else {
             json!("not up")
         });

@@ -44,8 +44,17 @@ pub struct Scenario {
     /// How many servers there are, all with the same Redis.
     #[serde(default = "one")]
     pub copies: usize,
+    /// Where statistics go, if anywhere.
+    pub stats: Option<Sink>,
     #[serde(default)]
     pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sink {
+    Statsd,
+    Prometheus,
 }
 
 /// What is done to a Redis before the server starts.
@@ -133,6 +142,8 @@ pub enum Act {
     Signal(String),
     Exit(f64),
     Idle(IgnoredAny),
+    Statsd(Vec<String>),
+    Metrics(Vec<String>),
     Redis(Vec<String>),
     #[serde(rename = "redis_keys")]
     RedisKeys(Keys),
@@ -245,27 +256,13 @@ fn piece(value: &Value) -> Option<String> {
     }
 }
 
-/// What a scenario needs beside the server and its ports.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    Redis,
-    Stats,
-}
-
-pub fn needs(scenario: &Value) -> Vec<Need> {
+/// Whether a scenario needs a Redis: what it says of one, and what only makes sense beside one, as a cache of refusals.
+pub fn needs_redis(scenario: &Value) -> bool {
     let steps = scenario["steps"].as_array().into_iter().flatten();
     let words = steps.chain([scenario]).filter_map(Value::as_object).flat_map(Map::keys);
     let settings = scenario["env"].as_object().into_iter().flat_map(Map::keys);
-    let mut needs = Vec::new();
-    if words.into_iter().any(|word| word.starts_with("redis") || word == "copies")
-        || settings.into_iter().any(|name| name.starts_with("REDIS"))
-    {
-        needs.push(Need::Redis);
-    }
-    if scenario.get("stats").is_some() {
-        needs.push(Need::Stats);
-    }
-    needs
+    words.into_iter().any(|word| word.starts_with("redis") || word == "copies")
+        || settings.into_iter().any(|name| name.starts_with("REDIS") || name == "LOCAL_CACHE_SIZE_IN_BYTES")
 }
 
 /// Reads a scenario as JSON, so that it and the recordings are values of one kind.

@@ -18,8 +18,9 @@ use crate::grpc;
 use crate::http;
 use crate::port::Port;
 use crate::process::{LOOK_EVERY, Process};
-use crate::scenario::{Content, Scenario};
+use crate::scenario::{Content, Scenario, Sink};
 use crate::settings;
+use crate::statistics::FLUSH_INTERVAL;
 
 /// How long the HTTP and the debug port may take after the gRPC port. A debug port that stays closed is no failed start.
 const HTTP_AFTER_GRPC: Duration = Duration::from_secs(5);
@@ -35,14 +36,22 @@ pub struct Server {
     pub grpc: Port,
     pub http: Port,
     pub debug: Port,
+    pub prometheus: Port,
     socket: Option<PathBuf>,
     folder: Folder,
 }
 
+/// Where the others of a scenario listen.
+#[derive(Clone, Copy)]
+pub struct Ports {
+    /// If there is one.
+    pub redis: Option<u16>,
+    pub statsd: u16,
+}
+
 impl Server {
     /// Starts the server; it may not be ready yet, or never be. `files_from` is relative to `beside`.
-    /// `redis`: the port of the scenario's Redis, if it has one.
-    pub fn start(scenario: &Scenario, beside: &Path, redis: Option<u16>) -> anyhow::Result<Self> {
+    pub fn start(scenario: &Scenario, beside: &Path, others: Ports) -> anyhow::Result<Self> {
         let folder = Folder::create()?;
         for (name, content) in &scenario.files {
             folder.write(name, content, false)?;
@@ -54,7 +63,8 @@ impl Server {
             folder.link(target, name)?;
         }
         let (grpc, http, debug) = (Port::reserve()?, Port::reserve()?, Port::reserve()?);
-        let settings = settings(scenario, &folder, [&grpc, &http, &debug], redis);
+        let prometheus = Port::reserve()?;
+        let settings = settings(scenario, &folder, [&grpc, &http, &debug, &prometheus], others);
         let socket = settings.get("GRPC_UDS").map(PathBuf::from);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.env_clear().envs(&settings);
@@ -69,6 +79,7 @@ impl Server {
             grpc,
             http,
             debug,
+            prometheus,
             socket,
             folder,
         })
@@ -137,25 +148,37 @@ impl Opening {
 fn settings(
     scenario: &Scenario,
     folder: &Folder,
-    ports: [&Port; 3],
-    redis: Option<u16>,
+    [grpc, http, debug, prometheus]: [&Port; 4],
+    others: Ports,
 ) -> BTreeMap<String, String> {
     let root = folder.runtime_root();
-    let mut settings = settings::settings(&root, ports);
-    if let Some(redis) = redis {
+    let mut settings = settings::settings(&root, [grpc, http, debug]);
+    if let Some(sink) = scenario.stats {
+        settings.remove("DISABLE_STATS");
+        settings.insert("STATS_FLUSH_INTERVAL".into(), FLUSH_INTERVAL.into());
+        let (name, (address, value)) = match sink {
+            Sink::Statsd => ("USE_STATSD", ("STATSD_PORT", others.statsd.to_string())),
+            Sink::Prometheus => ("USE_PROMETHEUS", ("PROMETHEUS_ADDR", prometheus.address().to_string())),
+        };
+        settings.insert(name.into(), "true".into());
+        settings.insert(address.into(), value);
+        settings.insert("STATSD_HOST".into(), "127.0.0.1".into());
+    }
+    if let Some(redis) = others.redis {
         settings.remove("BACKEND_TYPE");
         settings.insert("REDIS_SOCKET_TYPE".into(), "tcp".into());
         settings.insert("REDIS_URL".into(), format!("127.0.0.1:{redis}"));
         settings.insert("EXPIRATION_JITTER_MAX_SECONDS".into(), "0".into());
     }
     settings.insert("LOCAL_CACHE_SIZE_IN_BYTES".into(), "0".into());
-    let [grpc, http, debug] = ports.map(|port| port.number().to_string());
+    let [grpc, http, debug] = [grpc, http, debug].map(|port| port.number().to_string());
     let known = [
         ("{dir}", root.display().to_string()),
         ("{grpc}", grpc),
         ("{http}", http),
         ("{debug}", debug),
-        ("{redis}", redis.unwrap_or_default().to_string()),
+        ("{redis}", others.redis.unwrap_or_default().to_string()),
+        ("{statsd}", others.statsd.to_string()),
     ];
     for (name, value) in &scenario.env {
         match value {

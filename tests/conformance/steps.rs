@@ -19,6 +19,7 @@ use crate::process::LOOK_EVERY;
 use crate::redis::Redis;
 use crate::scenario::{Act, Content, Descriptor, Limit, Request, Step, Unit};
 use crate::server::Server;
+use crate::statistics::{self, Statsd};
 use crate::wire::{self, UNITS};
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -32,7 +33,12 @@ const MOMENT: Duration = Duration::from_millis(300);
 /// How long a line may take to reach the log.
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 
-pub async fn take(step: &Step, server: &mut Server, redis: Option<&mut Redis>) -> anyhow::Result<Value> {
+pub async fn take(
+    step: &Step,
+    server: &mut Server,
+    redis: Option<&mut Redis>,
+    statsd: &Statsd,
+) -> anyhow::Result<Value> {
     Ok(match &step.act {
         Act::Request(request) => ask(request, step, server).await?,
         Act::Json(body) => post_json(body, step, server).await?,
@@ -92,6 +98,8 @@ pub async fn take(step: &Step, server: &mut Server, redis: Option<&mut Redis>) -
             sleep(Duration::from_secs_f64(step.settle.unwrap_or(2.0))).await;
             json!("ok")
         }
+        Act::Statsd(prefixes) => statsd.seen(prefixes, server).await?,
+        Act::Metrics(prefixes) => statistics::exposed(prefixes, server).await?,
         Act::Idle(_) => {
             server.idle.push(TcpStream::connect(server.grpc.address()).await?);
             json!("ok")

@@ -26,4 +26,5 @@ mod process;
 #[path = "../support/settings.rs"]
 mod settings;
 #[path = "../support/tidegate.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
 mod tidegate;

@@ -39,7 +39,7 @@ plan.t: unit=MINUTE requests_per_unit=9, shadow_mode: false, quota_mode: false, 
 /// The name for a descriptor, by the values of its entries.
 fn name(set: &RuleSet, pairs: &[(&str, &str)]) -> String {
     let full_key = matched(set, "d", pairs).unwrap().rule.full_key.to_string();
-    let named = set.stat_key(b"d", &entries(pairs));
+    let named = set.stat_key(b"d", &entries(pairs)).map(|key| key.to_string());
     assert_ne!(named.as_ref(), Some(&full_key));
     named.unwrap_or(full_key)
 }

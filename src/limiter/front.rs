@@ -1,0 +1,136 @@
+//! Step 6: the store, behind what this node knows by itself. Whatever it knows is said without asking; what comes of the rest is
+//! taken note of.
+//!
+//! **Invariant:** one outcome for each charge, in their order, whoever said it; a charge that the store is not asked for is one
+//! that it would have refused.
+
+use smallvec::SmallVec;
+
+use super::Shared;
+use crate::{
+    clock::UnixMicros,
+    limit::Cost,
+    local::{self, Knowledge, Known},
+    store::{self, Budget, Charge, Outcomes, Store, StoreError},
+};
+
+/// The store, behind what this node knows by itself.
+#[derive(Clone, Copy)]
+pub(super) struct Front<'s> {
+    pub shared: &'s Shared,
+    pub store: &'s Store,
+    pub now: UnixMicros,
+    pub budget: Budget,
+}
+
+impl Front<'_> {
+    /// Charges each counter for itself. Shapes: as [`Store::charge`].
+    pub async fn charge(self, charges: &[Charge<'_>]) -> Answers {
+        let known = self.shared.local.look(charges, self.now);
+        if known.is_empty() {
+            let outcomes = self.store.charge(charges, self.now, self.budget).await;
+            self.learn(charges, &[], &outcomes);
+            return Answers { known, outcomes };
+        }
+        let rest = Rest::of(charges, &[], &known, |charge| charge.cost);
+        let answers = if rest.charges.is_empty() {
+            Outcomes::new()
+        } else {
+            self.store.charge(&rest.charges, self.now, self.budget).await
+        };
+        self.learn(&rest.charges, &rest.asks, &answers);
+        let outcomes = self.merge(charges, &known, answers);
+        Answers { known, outcomes }
+    }
+
+    /// Charges all counters or none. Where this node knows already that the request is refused, the store is only looked at.
+    pub async fn charge_all_or_nothing(self, charges: &[Charge<'_>], enforced: &[bool]) -> Answers {
+        let Self { shared, store, now, budget } = self;
+        let known = shared.local.look(charges, now);
+        if known.is_empty() {
+            let outcomes = store.charge_all_or_nothing(charges, enforced, now, budget).await;
+            self.learn(charges, &[], &outcomes);
+            self.learn_what_is_spared(charges, enforced, &outcomes);
+            return Answers { known, outcomes };
+        }
+        let is_refused = known
+            .iter()
+            .zip(enforced)
+            .any(|(known, enforced)| *enforced && matches!(known, Known::Refused(_)));
+        let cost = |charge: &Charge<'_>| if is_refused { Cost::Peek } else { charge.cost };
+        let rest = Rest::of(charges, enforced, &known, cost);
+        let answers = if rest.charges.is_empty() {
+            Outcomes::new()
+        } else if is_refused {
+            store.charge(&rest.charges, now, budget).await
+        } else {
+            store.charge_all_or_nothing(&rest.charges, &rest.enforced, now, budget).await
+        };
+        self.learn(&rest.charges, &rest.asks, &answers);
+        self.learn_what_is_spared(&rest.charges, &rest.enforced, &answers);
+        let outcomes = self.merge(charges, &known, answers);
+        Answers { known, outcomes }
+    }
+
+    fn learn(self, charges: &[Charge<'_>], asks: &[bool], outcomes: &Outcomes) {
+        self.shared.local.learn(charges, asks, outcomes, self.now, &self.shared.clock);
+    }
+
+    /// What one server has counted before another refused is given back: until then it counted against others, too.
+    fn learn_what_is_spared(self, charges: &[Charge<'_>], enforced: &[bool], outcomes: &Outcomes) {
+        if charges.len() > 1 && store::refuses(charges, enforced, outcomes) {
+            for (charge, outcome) in charges.iter().zip(outcomes) {
+                if matches!(outcome, Ok(charged) if charged.admitted) {
+                    self.shared.local.giving_back(std::slice::from_ref(charge), &self.shared.clock);
+                }
+            }
+        }
+    }
+
+    /// Puts what was known and what the store said in the order of the charges.
+    fn merge(self, charges: &[Charge<'_>], known: &Knowledge, answers: Outcomes) -> Outcomes {
+        let mut answers = answers.into_iter();
+        let known = known.iter().copied().chain(std::iter::repeat(Known::Nothing));
+        let one = |(charge, known): (&Charge<'_>, Known)| match known {
+            Known::Refused(until) => Ok(local::refusal(charge.limit, charge.cost.hits(), until, self.now)),
+            Known::Nothing | Known::Asks => answers.next().unwrap_or(Err(StoreError::Unavailable)),
+        };
+        charges.iter().zip(known).map(one).collect()
+    }
+}
+
+/// The charges that the store is asked for, in their order.
+#[derive(Default)]
+struct Rest<'a> {
+    charges: SmallVec<[Charge<'a>; 4]>,
+    enforced: SmallVec<[bool; 4]>,
+    /// Which of them are made on behalf of others.
+    asks: SmallVec<[bool; 4]>,
+}
+
+impl<'a> Rest<'a> {
+    fn of(
+        charges: &[Charge<'a>],
+        enforced: &[bool],
+        known: &Knowledge,
+        cost: impl Fn(&Charge<'a>) -> Cost,
+    ) -> Self {
+        let mut rest = Self::default();
+        for (place, charge) in charges.iter().enumerate() {
+            let known = known.get(place).copied().unwrap_or(Known::Nothing);
+            if let Known::Refused(_) = known {
+                continue;
+            }
+            rest.charges.push(Charge { cost: cost(charge), ..charge.clone() });
+            rest.enforced.push(enforced.get(place).copied().unwrap_or(false));
+            rest.asks.push(known == Known::Asks);
+        }
+        rest
+    }
+}
+
+/// What was said to the charges of a request, and which of them this node said by itself.
+pub(super) struct Answers {
+    pub known: Knowledge,
+    pub outcomes: Outcomes,
+}
