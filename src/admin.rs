@@ -7,22 +7,21 @@ mod exposition;
 mod http;
 mod json;
 mod prometheus;
+mod serve;
+mod threads;
 mod top;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::Router;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-
 use crate::{
-    health::Health, limiter::Limiter, rls::serve::Counts, rules::xds, stats::Statistics,
-    telemetry::metrics::Metrics,
+    clock::Clock, health::Health, limiter::Limiter, rls::serve::Counts, rules::xds, stats::Statistics,
+    telemetry::metrics::Metrics, tls::Tls,
 };
 
 pub use debug::router as debug_router;
 pub use http::router as http_router;
 pub use prometheus::{Prometheus, router as prometheus_router};
+pub use serve::{Bounds, serve};
 
 /// What the pages show and ask.
 #[derive(Clone, Debug)]
@@ -30,12 +29,20 @@ pub struct Admin {
     pub limiter: Arc<Limiter>,
     pub health: Arc<Health>,
     pub metrics: Arc<Metrics>,
+    pub clock: Clock,
     /// Of the way to the control plane, if rules come from one.
     pub control_plane: Option<Arc<xds::Stats>>,
     pub counts: Counts,
     /// How long a call of `/json` may take; it names no deadline of its own.
     pub budget: Duration,
+    /// `None`: gRPC is served in the clear.
+    pub tls: Option<Tls>,
+    /// Whether the debug port shows what the threads do.
+    pub profiling: bool,
 }
+
+/// The longest that a page of the debug port takes.
+pub const DEBUG_ANSWER: Duration = Duration::from_secs(threads::MAX_SECONDS);
 
 impl Admin {
     /// What the statistics are made of.
@@ -46,11 +53,6 @@ impl Admin {
             counts: self.counts.clone(),
         }
     }
-}
-
-/// Serves `router` until `stop`; connections under way are finished.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// The answer to every path that is not ours.

@@ -4,6 +4,7 @@
 //! **Invariant:** ports open only once the rules were looked at, so that a process that takes over a port answers from its
 //! first call on. Every task that is started here is waited for here.
 
+mod certificates;
 mod following;
 mod statistics;
 mod stores;
@@ -24,9 +25,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{following::Following, stores::Stores};
+use self::{certificates::Certificates, following::Following, stores::Stores};
 use crate::{
-    admin::{self, Admin},
+    admin::{self, Admin, Bounds},
     clock::Clock,
     decision::{HeaderNames, LimitHeaders, Modes, NearLimitRatio},
     health::{Health, RulesNeeded},
@@ -46,6 +47,7 @@ use crate::{
     stats::Names,
     store::memory::MemoryStore,
     telemetry::metrics::Metrics,
+    tls::Tls,
 };
 
 /// How often the wall clock is looked at for a step.
@@ -94,6 +96,11 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
 
     let grpc_health = GrpcHealth::new().await;
     report(&health, &grpc_health).await;
+    let certificates = match settings.grpc_tls.clone() {
+        Some(files) => Some(Certificates::start(files).await?),
+        None => None,
+    };
+    let tls = certificates.as_ref().map(|certificates| certificates.tls.clone());
     let grpc = Listener::bind(&grpc_address(&settings.grpc)?)?;
     let http = open("HTTP", &settings.http)?;
     let debug = open("debug", &settings.debug);
@@ -104,7 +111,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     let server = {
         let stores = stores.clone();
         let limiter = move |_worker| Limiter::new(Arc::clone(&shared), stores.open());
-        Server::start(grpc, options(settings), &grpc_health, limiter)?
+        Server::start(grpc, options(settings, tls.clone()), &grpc_health, limiter)?
     };
     if let Some(redis) = stores.redis() {
         redis.tell(&health);
@@ -117,24 +124,35 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
         limiter: Arc::clone(&limiter),
         health: Arc::clone(&health),
         metrics,
+        clock: clock.clone(),
         control_plane: rules.control_plane(),
         counts: server.counts().clone(),
         budget: settings.request_budget,
+        tls: tls.clone(),
+        profiling: settings.debug_profiling,
     };
     let sender = statistics::start(&settings.stats.sink, &admin, &stop, &mut tasks);
     let http_at = http.local_addr()?;
-    tasks.spawn(watched("HTTP", admin::serve(http, admin::http_router(admin.clone()), stop.clone())));
+    let bounds = Bounds::for_answers_in(settings.request_budget);
+    tasks.spawn(watched("HTTP", admin::serve(http, admin::http_router(admin.clone()), bounds, stop.clone())));
     match debug {
         Ok(debug) => {
             let debug_at = debug.local_addr()?;
             tracing::warn!("Listening for debug on '{debug_at}'");
-            tasks.spawn(watched("debug", admin::serve(debug, admin::debug_router(admin), stop.clone())));
+            let bounds = Bounds::for_answers_in(admin::DEBUG_ANSWER);
+            tasks.spawn(watched(
+                "debug",
+                admin::serve(debug, admin::debug_router(admin), bounds, stop.clone()),
+            ));
         }
         Err(error) => tracing::error!("no debug port: {error:#}"),
     }
     tracing::warn!("Listening for HTTP on '{http_at}'");
     tracing::warn!("Listening for gRPC on '{grpc_at}'");
     tasks.spawn(report_changes(Arc::clone(&health), grpc_health.clone(), stop.clone()));
+    if let Some(tls) = tls {
+        tasks.spawn(certificates::remind(tls, clock.clone(), stop.clone()));
+    }
     tasks.spawn(follow_wall_clock(clock, stop.clone()));
     let mut gave_up = pin!(follow_store(&stores, &health, &stop, &mut tasks));
     tracing::info!(ready_after_ms = millis(began.elapsed()), "started");
@@ -147,7 +165,10 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
                 break;
             }
             ask = signals.next() => match ask {
-                Ask::Reload => rules.again(),
+                Ask::Reload => {
+                    rules.again();
+                    certificates.iter().for_each(Certificates::again);
+                }
                 Ask::Stop(name) => {
                     tracing::warn!("{name}: shutting down");
                     break;
@@ -161,8 +182,15 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     }
     health.terminate();
     report(&health, &grpc_health).await;
+    if !settings.pre_stop_delay.is_zero() {
+        tokio::select! {
+            () = tokio::time::sleep(settings.pre_stop_delay) => {}
+            name = signals.stop() => tracing::warn!("{name}: PRE_STOP_DELAY is cut short"),
+        }
+    }
+    let until = tokio::time::Instant::now() + settings.drain_timeout;
     grpc_health.noticed(settings.drain_timeout / 2).await;
-    shut_down(server, settings.drain_timeout, rules, stop, tasks).await?;
+    shut_down(server, until, (rules, certificates), stop, tasks).await?;
     limiter.close().await;
     statistics::stop(sender).await;
     failure.map_or(Ok(()), Err)
@@ -205,25 +233,26 @@ fn follow_store(
 /// Drains calls, then ends everything else. Health has said no before, and goes on to say it until the calls are done.
 async fn shut_down(
     server: Server,
-    drain_timeout: Duration,
-    rules: Following,
+    until: tokio::time::Instant,
+    (rules, certificates): (Following, Option<Certificates>),
     stop: CancellationToken,
     mut tasks: JoinSet<()>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let drained = server.drain(drain_timeout).await;
+    let left = || until.saturating_duration_since(tokio::time::Instant::now());
+    let drained = server.drain(left()).await;
     if drained.n_cut > 0 {
         tracing::warn!(connections = drained.n_cut, "calls were cut off after DRAIN_TIMEOUT");
     }
     stop.cancel();
     let all_done = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(drain_timeout.saturating_sub(began.elapsed()).max(HTTP_GRACE), all_done)
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(left().max(HTTP_GRACE), all_done).await.is_err() {
         tracing::warn!("HTTP requests were cut off");
     }
     rules.stop().await?;
+    if let Some(certificates) = certificates {
+        certificates.stop().await?;
+    }
     tracing::info!(after_ms = millis(began.elapsed()), "shut down");
     Ok(())
 }
@@ -352,13 +381,14 @@ fn rules_needed(settings: &Settings) -> RulesNeeded {
     }
 }
 
-fn options(settings: &Settings) -> Options {
+fn options(settings: &Settings, tls: Option<Tls>) -> Options {
     Options {
         n_workers: settings.workers,
         max_in_flight: settings.max_in_flight,
         max_connections: MAX_CONNECTIONS,
         budgets: Budgets::at_most(settings.request_budget),
         ages: Ages { most: settings.grpc_max_connection_age, grace: settings.grpc_max_connection_age_grace },
+        tls,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whether this process should get traffic, and if not, why. Knows nothing of how that is told.
 
+use std::fmt;
+
 use tokio::sync::watch;
 
 /// What health asks of the rules.
@@ -31,6 +33,35 @@ struct State {
 pub struct Health {
     needed: RulesNeeded,
     state: watch::Sender<State>,
+}
+
+/// One of the things that make up health, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aspect {
+    pub mark: Mark,
+    pub name: &'static str,
+    pub text: String,
+}
+
+/// Whether it is as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    Well,
+    /// It is not, and traffic may come all the same.
+    Warning,
+    /// No traffic should come.
+    Ill,
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.mark {
+            Mark::Well => "[+]",
+            Mark::Warning => "[!]",
+            Mark::Ill => "[-]",
+        };
+        write!(f, "{mark} {}: {}", self.name, self.text)
+    }
 }
 
 /// Sees every change of [`Health`].
@@ -94,6 +125,36 @@ impl Health {
         if let Some(why) = &state.store_trouble {
             return Err(why.clone());
         }
+        self.rules_suffice(&state)
+    }
+
+    /// All that matters, well or not; [`Health::check`] fails if and only if one of them is [`Mark::Ill`].
+    pub fn aspects(&self) -> Vec<Aspect> {
+        let state = self.state.borrow();
+        let aspect = |name, mark, text: &str| Aspect { mark, name, text: text.replace('\n', "; ") };
+        let process = if state.terminating {
+            aspect("process", Mark::Ill, "shutting down")
+        } else {
+            aspect("process", Mark::Well, "serving")
+        };
+        let store = match &state.store_trouble {
+            None => aspect("store", Mark::Well, "in use"),
+            Some(why) => aspect("store", Mark::Ill, why),
+        };
+        let rules = match (self.rules_suffice(&state), state.n_domains) {
+            (Err(why), _) => aspect("rules", Mark::Ill, &why),
+            (Ok(()), Some(n)) => aspect("rules", Mark::Well, &format!("in force, domains: {n}")),
+            (Ok(()), None) => {
+                aspect("rules", Mark::Warning, "none were loaded yet, and the start was forced")
+            }
+        };
+        let warning = |name, why: &Option<String>| why.as_ref().map(|why| aspect(name, Mark::Warning, why));
+        let newest = warning("newest rules, refused", &state.load_failure);
+        let source = warning("source of rules", &state.rules_trouble);
+        [process, store, rules].into_iter().chain(newest).chain(source).collect()
+    }
+
+    fn rules_suffice(&self, state: &State) -> Result<(), String> {
         match (self.needed, state.n_domains) {
             (RulesNeeded::None, _) | (RulesNeeded::Loaded, Some(_)) => Ok(()),
             (RulesNeeded::OneDomain, Some(n)) if n > 0 => Ok(()),
@@ -178,6 +239,34 @@ mod tests {
     #[test]
     fn a_forced_start_needs_no_rules() {
         assert_eq!(Health::new(RulesNeeded::None).check(), Ok(()));
+    }
+
+    #[test]
+    fn the_aspects_are_ill_when_the_check_fails() {
+        let health = Health::new(RulesNeeded::Loaded);
+        let lines = || health.aspects().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let is_ill = || health.aspects().iter().any(|aspect| aspect.mark == Mark::Ill);
+        assert_eq!(
+            lines(),
+            ["[+] process: serving", "[+] store: in use", "[-] rules: no rules were loaded yet"]
+        );
+        assert_eq!(is_ill(), health.check().is_err());
+        health.rules_loaded(2);
+        health.rules_refused("a.yaml:1:1: bad\nb.yaml:2:2: worse".to_owned());
+        assert_eq!(
+            lines()[2..],
+            [
+                "[+] rules: in force, domains: 2",
+                "[!] newest rules, refused: a.yaml:1:1: bad; b.yaml:2:2: worse"
+            ]
+        );
+        assert_eq!((is_ill(), health.check()), (false, Ok(())));
+        health.rules_awaited("nobody answers".to_owned());
+        assert_eq!(lines().last().unwrap(), "[!] source of rules: nobody answers");
+        health.store_lost("redis: away".to_owned());
+        health.terminate();
+        assert_eq!(lines()[..2], ["[-] process: shutting down", "[-] store: redis: away"]);
+        assert_eq!(is_ill(), health.check().is_err());
     }
 
     #[tokio::test]

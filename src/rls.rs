@@ -15,12 +15,14 @@ pub mod serve;
 mod acceptor;
 mod authority;
 mod balance;
+mod bound;
 mod codec;
 mod connection;
 mod counts;
 mod dispatch;
 mod executor;
 mod io;
+mod trouble;
 mod worker;
 
 #[cfg(test)]
@@ -34,7 +36,7 @@ use crate::{
     decision::Answer,
     descriptor::Request,
     limiter::{DecideError, Limiter},
-    rls::request::RequestError,
+    rls::request::UnreadableError,
     store::Budget,
 };
 
@@ -84,9 +86,13 @@ impl<D: Decide> Decide for Arc<D> {
     }
 }
 
-impl From<RequestError> for tonic::Status {
-    fn from(error: RequestError) -> Self {
-        Self::invalid_argument(error.to_string())
+/// A message that cannot be read is `INTERNAL`, as gRPC libraries have it; one that says what it may not, the caller's fault.
+impl From<UnreadableError> for tonic::Status {
+    fn from(error: UnreadableError) -> Self {
+        match error {
+            UnreadableError::Malformed(error) => Self::internal(error.to_string()),
+            UnreadableError::Request(error) => Self::invalid_argument(error.to_string()),
+        }
     }
 }
 

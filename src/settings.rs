@@ -14,6 +14,7 @@ mod rules_source;
 mod sink;
 mod store;
 mod table;
+mod tls;
 mod unbuilt;
 mod value;
 mod words;
@@ -47,6 +48,7 @@ use self::{
 use crate::{
     local::memo,
     rules::{Posture, source::RulesSource, xds::Options as XdsOptions},
+    tls::Files,
 };
 
 /// Everything that an operator decides.
@@ -55,6 +57,8 @@ pub struct Settings {
     pub http: Endpoint,
     pub grpc: GrpcListener,
     pub debug: Endpoint,
+    /// `None`: gRPC is served in the clear.
+    pub grpc_tls: Option<Files>,
     /// `None`: a connection may stay for ever.
     pub grpc_max_connection_age: Option<Duration>,
     /// `None`: calls on a connection that is too old may go on for ever.
@@ -98,7 +102,12 @@ pub struct Settings {
     pub request_budget: Duration,
     /// In the whole process.
     pub max_in_flight: NonZeroUsize,
+    /// After health has said no, before anything else ends.
+    pub pre_stop_delay: Duration,
+    /// All of it: until clients have noticed, and until their calls have ended.
     pub drain_timeout: Duration,
+    /// Whether the debug port shows what the process's threads do.
+    pub debug_profiling: bool,
 
     /// What is probably not meant; to be logged.
     pub warnings: Vec<String>,
@@ -156,7 +165,8 @@ impl Settings {
         let memo = store::memo(&values, &store, &mut warnings);
         let stats = sink::choose(&values, given, &mut problems, &mut warnings);
         ports_differ(&values, &stats.sink, &mut problems);
-        unbuilt::look(given, &mut problems, &mut warnings);
+        let grpc_tls = tls::choose(&values, &mut problems, &mut warnings);
+        unbuilt::look(given, &mut warnings);
         warn(&values, given, &mut warnings);
         if !problems.is_empty() {
             return Err(SettingsError { problems });
@@ -167,6 +177,7 @@ impl Settings {
             http: endpoint(&values.http_host, &values.http_port),
             grpc,
             debug: endpoint(&values.debug_host, &values.debug_port),
+            grpc_tls,
             grpc_max_connection_age: non_zero(values.grpc_max_connection_age.value.get()),
             grpc_max_connection_age_grace: non_zero(values.grpc_max_connection_age_grace.value.get()),
             log_level: values.log_level.value,
@@ -194,7 +205,9 @@ impl Settings {
             workers: workers(&values, given),
             request_budget: values.request_budget.value.get(),
             max_in_flight: non_zero_usize(values.max_in_flight.value.get()).unwrap_or(NonZeroUsize::MIN),
+            pre_stop_delay: values.pre_stop_delay.value.get(),
             drain_timeout: values.drain_timeout.value.get(),
+            debug_profiling: values.debug_profiling.value,
             warnings,
             shown,
         })

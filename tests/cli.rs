@@ -235,6 +235,20 @@ fn the_config_directory_here_is_used_unless_something_else_is_set() {
 }
 
 #[test]
+fn a_server_does_not_start_without_the_certificate_it_was_told_to_show() {
+    let temp = TempDir::new().unwrap();
+    fs::write(temp.path().join("tls.key"), "no key").unwrap();
+    let ports = [("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0"), ("RULES", ".")];
+    let tls = [
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", "tls.crt"),
+        ("GRPC_SERVER_TLS_KEY", "tls.key"),
+    ];
+    let ran = run_as(&tidegate(), temp.path(), &[&ports[..], &tls[..]].concat(), &["serve"]);
+    ran.assert(1, &[], &["cannot serve gRPC over TLS", "GRPC_SERVER_TLS_CERT=tls.crt: does not exist"]);
+}
+
+#[test]
 fn a_server_that_cannot_start_says_everything_that_is_wrong() {
     let temp = TempDir::new().unwrap();
     let variables = [("GRPC_PORT", "tcp://10.0.0.1:80"), ("LOG_LEVEL", "chatty"), ("CONFIG_TYPE", "file")];

@@ -230,6 +230,21 @@ async fn a_broken_or_oversized_message_is_refused_and_the_next_one_answered() {
 }
 
 #[tokio::test]
+async fn a_message_of_a_million_empty_descriptors_or_entries_is_refused() {
+    let (server, _) = start(LetsThrough).await;
+    let channel = connect(&server).await;
+    let descriptors = [&b"\x0a\x01d"[..], &b"\x12\x00".repeat(1_000_000)].concat();
+    // One descriptor of 2,000,000 bytes.
+    let entries = [&b"\x0a\x01d\x12\x80\x89\x7a"[..], &b"\x0a\x00".repeat(1_000_000)].concat();
+    for (message, what) in [(descriptors, "too many descriptors"), (entries, "too many entries")] {
+        let error = call_raw(channel.clone(), HOT, &message).await.unwrap_err();
+        assert_eq!(error.code(), GrpcCode::InvalidArgument);
+        assert!(error.message().starts_with(what), "{}", error.message());
+    }
+    assert_eq!(server.counts().invalid(), 2);
+}
+
+#[tokio::test]
 async fn what_a_request_may_not_say_is_an_invalid_argument() {
     let (server, _) = start(LetsThrough).await;
     let mut client = client(&server).await;

@@ -8,14 +8,14 @@ use prost::Message;
 use tidegate::{
     limit::{Cost, Hits, Window},
     pb::RateLimitRequest,
-    rls::request::read,
+    rls::request::decode,
 };
 
 fuzz_target!(|data: &[u8]| {
     let message = Bytes::copy_from_slice(data);
     let Ok(sent) = RateLimitRequest::decode(message.clone()) else { return };
     let n_entries: Vec<_> = sent.descriptors.iter().map(|descriptor| descriptor.entries.len()).collect();
-    let Ok(request) = read(sent) else { return };
+    let Ok(request) = decode(message.clone()) else { return };
 
     assert!(!request.domain.is_empty());
     assert!(!request.descriptors.is_empty());

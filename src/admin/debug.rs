@@ -10,7 +10,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{Admin, exposition, top};
+use super::{Admin, exposition, threads, top};
 
 /// What `/` lists, by path.
 const PAGES: &str = "\
@@ -20,14 +20,25 @@ const PAGES: &str = "\
 /top: the keys that are asked for and refused most; ?n=rows, ?format=json
 ";
 
+/// The same of what is there only if it was asked for.
+const PROFILES: &str =
+    "/debug/threads?seconds=5: how busy each thread is, and what memory the process takes\n";
+const NO_PROFILES: &str = "/debug/threads: off; DEBUG_PROFILING=true turns it on\n";
+
 pub fn router(admin: Admin) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/rlconfig", get(rlconfig))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
-        .route("/top", get(top::handle))
-        .fallback(async || PAGES)
-        .with_state(admin)
+        .route("/top", get(top::handle));
+    let (router, profiles) = if admin.profiling {
+        (router.route("/debug/threads", get(threads::page)), PROFILES)
+    } else {
+        let off = async || (StatusCode::NOT_FOUND, NO_PROFILES);
+        (router.route("/debug/threads", get(off)), NO_PROFILES)
+    };
+    let pages = format!("{profiles}{PAGES}");
+    router.fallback(async move || pages).with_state(admin)
 }
 
 /// One line for each rule that grants something; nothing while no rules were loaded.

@@ -2,6 +2,7 @@
 
 mod local;
 mod redis;
+mod tls;
 mod xds;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -20,6 +21,7 @@ use crate::{
     rules::{Counted, Posture, RuleCounters, Verdict, xds::Stats},
     store::Store,
     telemetry::metrics::{CallOutcome, Metrics},
+    tls::Tls,
 };
 
 /// The label value under which limits that came with requests are counted together.
@@ -27,9 +29,9 @@ const OVERRIDE: &str = "(from the request)";
 
 /// The whole page, in the text format 0.0.4.
 pub(super) fn text(admin: Admin) -> Result<String, fmt::Error> {
-    let Admin { limiter, metrics, control_plane, counts, .. } = admin;
+    let Admin { limiter, metrics, control_plane, counts, tls, .. } = admin;
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Page { limiter, metrics, control_plane, counts }));
+    registry.register_collector(Box::new(Page { limiter, metrics, control_plane, counts, tls }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
     Ok(text)
@@ -41,6 +43,7 @@ struct Page {
     metrics: Arc<Metrics>,
     control_plane: Option<Arc<Stats>>,
     counts: Counts,
+    tls: Option<Tls>,
 }
 
 impl Collector for Page {
@@ -53,6 +56,9 @@ impl Collector for Page {
         self.store(&mut encoder)?;
         local::encode(&self.limiter, &mut encoder)?;
         self.statistics(&mut encoder)?;
+        if let Some(tls) = &self.tls {
+            tls::encode(tls, &self.counts, &mut encoder)?;
+        }
         self.process(&mut encoder)
     }
 }

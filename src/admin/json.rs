@@ -12,16 +12,21 @@ use axum::{
 };
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use tokio::sync::Semaphore;
 
 use super::Admin;
 use crate::{
     decision::{Answer, Code},
+    descriptor::Request,
     pb, rls,
     store::Budget,
 };
 
 /// The largest body, in bytes: far above any request that a person or a script writes, and read in a few milliseconds.
 pub(super) const MAX_BODY: usize = 256 << 10;
+
+/// Bodies that are read at once: the largest takes some 20 MB while it is.
+static READERS: Semaphore = Semaphore::const_new(4);
 
 /// The descriptors that JSON is read and written by; `None` would mean that this binary was built wrongly.
 static MESSAGES: LazyLock<Option<(MessageDescriptor, MessageDescriptor)>> = LazyLock::new(|| {
@@ -39,7 +44,7 @@ enum JsonError {
     #[error("the body is not a RateLimitRequest in protobuf's JSON form: {0}")]
     Body(#[from] serde_json::Error),
     #[error(transparent)]
-    Request(#[from] rls::request::RequestError),
+    Request(#[from] rls::request::UnreadableError),
     #[error(transparent)]
     Decide(#[from] crate::limiter::DecideError),
     #[error("the answer could not be written as JSON")]
@@ -66,21 +71,27 @@ pub(super) async fn handle(State(admin): State<Admin>, body: Bytes) -> Response 
 
 async fn answer(admin: &Admin, body: Bytes) -> Result<(Code, Vec<u8>), JsonError> {
     let (request, response) = MESSAGES.as_ref().ok_or(JsonError::Internal)?;
+    let turn = READERS.acquire().await.map_err(|_| JsonError::Internal)?;
     // Off the runtime that health checks and signals are waiting on.
-    let message = tokio::task::spawn_blocking(move || read(request, &body))
+    let request = tokio::task::spawn_blocking(move || read(request, &body))
         .await
-        .map_err(|_| JsonError::Internal)??;
-    let request = rls::request::read(message).inspect_err(|_| admin.metrics.invalid_json())?;
+        .map_err(|_| JsonError::Internal)?;
+    drop(turn);
+    let request = request.inspect_err(|error| {
+        if matches!(error, JsonError::Request(_)) {
+            admin.metrics.invalid_json();
+        }
+    })?;
     let answer = admin.limiter.decide(&request, Budget::of(admin.budget)).await?;
     let code = answer.overall;
     Ok((code, write(response, answer)?))
 }
 
-fn read(request: &MessageDescriptor, body: &[u8]) -> Result<pb::RateLimitRequest, JsonError> {
+fn read(request: &MessageDescriptor, body: &[u8]) -> Result<Request, JsonError> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let message = DynamicMessage::deserialize(request.clone(), &mut json)?;
     json.end()?;
-    pb::RateLimitRequest::decode(Bytes::from(message.encode_to_vec())).map_err(|_| JsonError::Internal)
+    Ok(rls::request::decode(Bytes::from(message.encode_to_vec()))?)
 }
 
 fn write(response: &MessageDescriptor, answer: Answer) -> Result<Vec<u8>, JsonError> {

@@ -1,6 +1,7 @@
 //! The pages, asked as a client would ask them, with a limiter on a clock that stands still.
 
 use axum::{
+    Router,
     body::{Body, to_bytes},
     http::{Method, Request, StatusCode, header},
 };
@@ -32,7 +33,7 @@ fn admin(rules: Option<&str>) -> Admin {
     let health = Arc::new(Health::new(RulesNeeded::Loaded));
     let clock = Clock::manual(UnixMicros::from_secs(1_000_000));
     let memory = Arc::new(MemoryStore::new(100));
-    let shared = Shared::new(clock, Options::default(), Arc::clone(&metrics), Arc::clone(&memory));
+    let shared = Shared::new(clock.clone(), Options::default(), Arc::clone(&metrics), Arc::clone(&memory));
     let limiter = Arc::new(Limiter::new(Arc::new(shared), Store::Memory(memory)));
     if let Some(rules) = rules {
         let file = RuleFile { name: "limits.yaml".to_owned(), bytes: rules.as_bytes().to_vec() };
@@ -44,9 +45,12 @@ fn admin(rules: Option<&str>) -> Admin {
         limiter,
         health,
         metrics,
+        clock,
         control_plane: None,
         counts: Counts::default(),
         budget: Duration::from_secs(1),
+        tls: None,
+        profiling: false,
     }
 }
 
@@ -78,6 +82,44 @@ async fn the_health_check_says_why_not() {
     admin.health.rules_loaded(1);
     let (status, kind, body) = health().await;
     assert_eq!((status, &*kind, &*body), (StatusCode::OK, "text/plain; charset=utf-8", "OK"));
+}
+
+#[tokio::test]
+async fn a_verbose_health_check_says_what_it_is_made_of() {
+    let admin = admin(Some(RULES));
+    let health = async |query: &str| {
+        let path = format!("/healthcheck?{query}");
+        ask(http_router(admin.clone()), Method::GET, &path, "").await
+    };
+    for plain in ["", "verbose=false", "verbosity"] {
+        assert_eq!(health(plain).await.2, "OK", "{plain}");
+    }
+    let (status, _, body) = health("a=b&verbose").await;
+    let lines = "[+] process: serving\n[+] store: in use\n[+] rules: in force, domains: 1\nOK";
+    assert_eq!((status, &*body), (StatusCode::OK, lines));
+    admin.health.store_lost("redis: away".to_owned());
+    let (status, _, body) = health("verbose").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(body.contains("\n[-] store: redis: away\n") && body.ends_with("\nredis: away\n"), "{body}");
+}
+
+#[tokio::test]
+async fn what_the_threads_do_is_shown_only_if_that_was_asked_for() {
+    let off = admin(None);
+    let page = "/debug/threads?seconds=0.01";
+    let (status, _, body) = ask(debug_router(off.clone()), Method::GET, page, "").await;
+    assert!(status == StatusCode::NOT_FOUND && body.contains("DEBUG_PROFILING=true"), "{status} {body}");
+    let router = debug_router(Admin { profiling: true, ..off });
+    let (status, _, body) = ask(router.clone(), Method::GET, page, "").await;
+    assert!(
+        status == StatusCode::OK && body.contains("running") && body.contains("VmRSS"),
+        "{status} {body}"
+    );
+    for seconds in ["61", "-1", "inf", "x"] {
+        let path = format!("/debug/threads?seconds={seconds}");
+        let status = ask(router.clone(), Method::GET, &path, "").await.0;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{seconds}");
+    }
 }
 
 #[tokio::test]

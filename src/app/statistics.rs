@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{open, watched};
 use crate::{
-    admin::{self, Admin, Prometheus},
+    admin::{self, Admin, Bounds, Prometheus},
     settings::{Endpoint, PrometheusSettings, StatsSink},
     stats::{Exposition, Mapper, MapperError, Sender},
 };
@@ -65,7 +65,8 @@ fn expose(
         path: settings.path.clone(),
     };
     let router = admin::prometheus_router(prometheus);
-    tasks.spawn(watched("Prometheus", admin::serve(listener, router, stop.clone())));
+    let bounds = Bounds::for_answers_in(admin::DEBUG_ANSWER);
+    tasks.spawn(watched("Prometheus", admin::serve(listener, router, bounds, stop.clone())));
     tracing::warn!("Listening for Prometheus on '{address}'");
     Ok(())
 }

@@ -14,6 +14,7 @@ use super::{
     counts::{Counts, Open},
     io::Accepted,
     listener::{Accepting, Listener},
+    trouble::Trouble,
     worker::Handover,
 };
 
@@ -105,25 +106,4 @@ fn is_the_connections(error: &io::Error) -> bool {
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown
     )
-}
-
-/// Warns of what goes on, once a minute.
-#[derive(Default)]
-struct Trouble {
-    reported: Option<Instant>,
-    n_suppressed: u64,
-}
-
-impl Trouble {
-    const EVERY: Duration = Duration::from_secs(60);
-
-    fn report(&mut self, what: &str) {
-        let now = Instant::now();
-        if self.reported.is_some_and(|last| now.saturating_duration_since(last) < Self::EVERY) {
-            self.n_suppressed += 1;
-            return;
-        }
-        tracing::warn!(suppressed = self.n_suppressed, "{what}");
-        *self = Self { reported: Some(now), n_suppressed: 0 };
-    }
 }

@@ -1,9 +1,14 @@
-//! The messages' codec, with buffers of the size that they have.
+//! The messages' codec, with buffers of the size that they have. A request is handed on as its bytes: it is bounded before it
+//! is decoded.
 
-use tonic::codec::{BufferSettings, Codec};
-use tonic_prost::{ProstDecoder, ProstEncoder};
+use bytes::{Buf, Bytes};
+use tonic::{
+    Status,
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder},
+};
+use tonic_prost::ProstEncoder;
 
-use crate::pb::{RateLimitRequest, RateLimitResponse};
+use crate::pb::RateLimitResponse;
 
 /// What a request's buffer starts with, in bytes: four descriptors of two entries fit; a larger message grows it once.
 const REQUEST_BUFFER: usize = 512;
@@ -17,15 +22,32 @@ pub(super) struct SmallCodec;
 
 impl Codec for SmallCodec {
     type Encode = RateLimitResponse;
-    type Decode = RateLimitRequest;
+    type Decode = Bytes;
     type Encoder = ProstEncoder<RateLimitResponse>;
-    type Decoder = ProstDecoder<RateLimitRequest>;
+    type Decoder = Whole;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::new(BufferSettings::new(RESPONSE_BUFFER, RESPONSE_BUFFER))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER))
+        Whole
+    }
+}
+
+/// The message as it came, not copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole;
+
+impl Decoder for Whole {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER)
     }
 }

@@ -3,6 +3,8 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    io,
+    net::SocketAddr,
     pin::pin,
     rc::Rc,
     sync::Arc,
@@ -17,7 +19,7 @@ use super::{
     Decide,
     dispatch::Dispatch,
     executor::Streams,
-    io::{Heard, Io},
+    io::{Handshakes, Heard, Opened},
 };
 
 /// Calls in flight on one connection: what Envoy allows itself (`max_concurrent_streams` of its clusters). With fewer, each of
@@ -68,15 +70,35 @@ impl Stop {
     }
 }
 
-/// Serves a connection until one of the sides ends it.
+/// Why a connection did not come to an orderly end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error("the TLS handshake failed: {source}")]
+    Handshake { peer: Option<SocketAddr>, source: io::Error },
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
+/// Serves a connection until one of the sides ends it. With `handshakes`, hands are shaken first.
 ///
 /// Cancel safety: dropped, it closes the connection and drops the calls in flight.
 pub(super) async fn serve<D: Decide>(
-    io: Io,
+    opened: Opened,
+    handshakes: Option<Handshakes>,
     heard: Rc<Heard>,
     dispatch: Rc<Dispatch<D>>,
     stop: Rc<Stop>,
-) -> hyper::Result<()> {
+) -> Result<(), Broken> {
+    let io = match handshakes {
+        None => opened.in_the_clear(Rc::clone(&heard)),
+        Some(handshakes) => {
+            let peer = opened.peer();
+            let secured = opened.secured(&handshakes, Rc::clone(&heard)).await;
+            let io = secured.map_err(|source| Broken::Handshake { peer, source })?;
+            dispatch.counts.handshake();
+            io
+        }
+    };
     let mut streams = Streams::default();
     let asker = Rc::new(Arc::clone(&dispatch.askers).asker());
     let service = service_fn(move |request| {
@@ -104,7 +126,7 @@ pub(super) async fn serve<D: Decide>(
         }
         for _ in 0..ROUNDS {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(ended);
+                return Poll::Ready(ended.map_err(Broken::from));
             }
             if !streams.poll(cx) {
                 return Poll::Pending;

@@ -40,6 +40,8 @@ pub(super) struct WorkerCounts {
     shed: AtomicU64,
     in_flight: AtomicUsize,
     connections: AtomicUsize,
+    handshakes: AtomicU64,
+    refused_handshakes: AtomicU64,
 }
 
 impl WorkerCounts {
@@ -71,6 +73,14 @@ impl WorkerCounts {
 
     pub(super) fn invalid(&self) {
         self.invalid.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn handshake(&self) {
+        self.handshakes.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn refused_handshake(&self) {
+        self.refused_handshakes.fetch_add(1, Relaxed);
     }
 
     /// Counts a call in, or sheds it: above `bound` there is no ticket.
@@ -153,6 +163,14 @@ impl Counts {
     /// Calls being answered now.
     pub fn in_flight(&self) -> usize {
         self.0.iter().map(|worker| worker.in_flight.load(Relaxed)).sum()
+    }
+
+    /// TLS handshakes that came to a good end, and that one of the sides refused. Those that were just given up are in neither.
+    pub fn handshakes(&self) -> (u64, u64) {
+        let sum = |count: fn(&WorkerCounts) -> &AtomicU64| {
+            self.0.iter().map(|worker| count(worker).load(Relaxed)).sum()
+        };
+        (sum(|worker| &worker.handshakes), sum(|worker| &worker.refused_handshakes))
     }
 
     /// Connections open now.

@@ -29,10 +29,7 @@ use super::{
     health::{Asker, Askers},
     request, response,
 };
-use crate::{
-    pb::{RateLimitRequest, RateLimitResponse},
-    store::Budget,
-};
+use crate::{pb::RateLimitResponse, store::Budget};
 
 /// The path of the hot method.
 pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -91,10 +88,10 @@ impl<D: Decide> Dispatch<D> {
 
     async fn decide(
         &self,
-        message: tonic::Request<RateLimitRequest>,
+        message: tonic::Request<Bytes>,
         budget: Budget,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        let request = request::read(message.into_inner()).inspect_err(|_| self.counts.invalid())?;
+        let request = request::decode(message.into_inner()).inspect_err(|_| self.counts.invalid())?;
         let answer = self.decider.decide(&request, budget).await?;
         Ok(tonic::Response::new(response::write(answer)))
     }

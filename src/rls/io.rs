@@ -1,22 +1,28 @@
-//! The bytes of a connection, TCP or unix socket, and what its other parts need to know about them.
+//! The bytes of a connection, TCP or unix socket, in the clear or not, and what its other parts need to know about them.
 
 use std::{
     cell::Cell,
+    future::poll_fn,
     io::{self, IoSlice},
-    net,
+    net::{self, SocketAddr},
     os::unix,
-    pin::Pin,
+    pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll},
 };
 
+use rustls::server::Acceptor;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
+    sync::Semaphore,
     time::Instant,
 };
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+use tokio_util::either::Either;
 
 use super::{authority::Rewriter, counts::Open};
+use crate::tls::Tls;
 
 /// The bytes that every HTTP/2 client says first.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
@@ -56,36 +62,96 @@ impl Heard {
     }
 }
 
-/// The bytes of one connection, which is open until this is dropped.
+type Socket = Either<TcpStream, UnixStream>;
+
+/// A connection whose bytes are not read yet.
 #[derive(Debug)]
-pub(super) struct Io {
-    stream: Stream,
-    heard: Rc<Heard>,
-    _open: Open,
+pub(super) struct Opened {
+    socket: Socket,
+    open: Open,
 }
 
-#[derive(Debug)]
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream, Rewriter),
-}
-
-impl Io {
+impl Opened {
     /// Takes over a connection in this thread's runtime.
-    pub(super) fn new(accepted: Accepted, heard: Rc<Heard>, open: Open) -> io::Result<Self> {
-        let stream = match accepted {
+    pub(super) fn new(accepted: Accepted, open: Open) -> io::Result<Self> {
+        let socket = match accepted {
             Accepted::Tcp(stream) => {
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                Stream::Tcp(TcpStream::from_std(stream)?)
+                Either::Left(TcpStream::from_std(stream)?)
             }
             Accepted::Unix(stream) => {
                 stream.set_nonblocking(true)?;
-                Stream::Unix(UnixStream::from_std(stream)?, Rewriter::new())
+                Either::Right(UnixStream::from_std(stream)?)
             }
         };
-        Ok(Self { stream, heard, _open: open })
+        Ok(Self { socket, open })
     }
+
+    /// Who is at the other end; nobody has an address on a unix socket.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Either::Left(stream) => stream.peer_addr().ok(),
+            Either::Right(_) => None,
+        }
+    }
+
+    pub(super) fn in_the_clear(self, heard: Rc<Heard>) -> Io {
+        let Self { socket, open } = self;
+        Io { rewriter: rewriter(&socket), stream: Either::Left(socket), heard, _open: open }
+    }
+
+    /// Shakes hands. Not bounded in time: its owner drops it when it takes too long.
+    pub(super) async fn secured(self, handshakes: &Handshakes, heard: Rc<Heard>) -> io::Result<Io> {
+        let Self { socket, open } = self;
+        let rewriter = rewriter(&socket);
+        let stream = Either::Right(Box::new(handshakes.shake(socket).await?));
+        Ok(Io { stream, rewriter, heard, _open: open })
+    }
+}
+
+/// The TLS handshakes of one worker, which has calls to answer meanwhile: when a fleet connects at once, one signature is made
+/// between two looks at what else has come.
+#[derive(Clone, Debug)]
+pub(super) struct Handshakes {
+    tls: Tls,
+    turn: Rc<Semaphore>,
+}
+
+impl Handshakes {
+    pub(super) fn by(tls: Tls) -> Self {
+        Self { tls, turn: Rc::new(Semaphore::new(1)) }
+    }
+
+    async fn shake(&self, socket: Socket) -> io::Result<TlsStream<Socket>> {
+        // Who says nothing takes no turn.
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
+        let turn = self.turn.acquire().await.map_err(io::Error::other)?;
+        let mut shaking = pin!(hello.into_stream(self.tls.config()));
+        if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(shaking.as_mut().poll(cx))).await {
+            return done;
+        }
+        tokio::task::yield_now().await;
+        drop(turn);
+        shaking.await
+    }
+}
+
+/// On a unix socket, clients name its path as their authority.
+fn rewriter(socket: &Socket) -> Option<Rewriter> {
+    match socket {
+        Either::Left(_) => None,
+        Either::Right(_) => Some(Rewriter::new()),
+    }
+}
+
+/// The bytes of one connection, which is open until this is dropped.
+#[derive(Debug)]
+pub(super) struct Io {
+    stream: Either<Socket, Box<TlsStream<Socket>>>,
+    rewriter: Option<Rewriter>,
+    heard: Rc<Heard>,
+    _open: Open,
 }
 
 impl AsyncRead for Io {
@@ -95,16 +161,10 @@ impl AsyncRead for Io {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let n_before = buf.filled().len();
-        let read = match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Unix(stream, rewriter) => {
-                let read = Pin::new(stream).poll_read(cx, buf);
-                if let Some(new) = buf.filled_mut().get_mut(n_before..) {
-                    rewriter.pass(new);
-                }
-                read
-            }
-        };
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if let (Some(rewriter), Some(new)) = (&mut self.rewriter, buf.filled_mut().get_mut(n_before..)) {
+            rewriter.pass(new);
+        }
         if read.is_ready() {
             self.heard.bytes(buf.filled().len() - n_before);
         }
@@ -114,10 +174,7 @@ impl AsyncRead for Io {
 
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Unix(stream, _) => Pin::new(stream).poll_write(cx, buf),
-        }
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -125,30 +182,18 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Stream::Unix(stream, _) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.is_write_vectored(),
-            Stream::Unix(stream, _) => stream.is_write_vectored(),
-        }
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Unix(stream, _) => Pin::new(stream).poll_flush(cx),
-        }
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream, _) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

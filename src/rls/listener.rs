@@ -6,7 +6,7 @@
 use std::{
     fmt, fs, io,
     iter::repeat_with,
-    net::SocketAddr,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -87,7 +87,13 @@ pub struct Listener {
 impl Listener {
     pub fn bind(address: &Address) -> Result<Self, BindError> {
         match address {
-            Address::Tcp(tcp) => Self::bind_tcp(*tcp),
+            Address::Tcp(tcp) => match Self::bind_tcp(*tcp) {
+                Err(error) if is_without_ipv6(*tcp, &error) => {
+                    tracing::warn!("this machine has no IPv6: listening on 0.0.0.0 instead of ::");
+                    Self::bind_tcp((Ipv4Addr::UNSPECIFIED, tcp.port()).into())
+                }
+                bound => bound,
+            },
             Address::Unix(path) => Self::bind_unix(path),
         }
         .map_err(|error| match error.downcast::<BindError>() {
@@ -117,6 +123,10 @@ impl Listener {
     fn bind_tcp(address: SocketAddr) -> io::Result<Self> {
         let open = |port: SharedPort| -> io::Result<Socket> {
             let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+            if address.is_ipv6() {
+                // `::` takes IPv4 too, whatever the machine's default.
+                socket.set_only_v6(false)?;
+            }
             socket.set_reuse_address(true)?;
             socket.set_reuse_port(port == SharedPort::Yes)?;
             socket.bind(&address.into())?;
@@ -201,6 +211,13 @@ fn waiting<L>(listener: io::Result<L>, accept: impl Fn(&L) -> io::Result<Accepte
 enum SharedPort {
     Yes,
     No,
+}
+
+/// Whether all addresses were meant, and the machine has only those of IPv4 (socket(2), ipv6(7)).
+fn is_without_ipv6(address: SocketAddr, error: &io::Error) -> bool {
+    const EAFNOSUPPORT: i32 = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+    address.ip() == Ipv6Addr::UNSPECIFIED
+        && (error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// Removes the file that a process left which is no more.

@@ -1,10 +1,14 @@
 //! Reads Envoy's message: what it leaves out is filled in, what it may not say is refused. Knows nothing of the rules.
 //!
-//! Bounds: a message has at most 4 MiB, and so many descriptors, entries and bytes as fit; what is read shares its buffer.
+//! Bounds: a message has at most 4 MiB, and so many descriptors and entries as are said below; what is read shares its buffer.
 //! No key or value is refused, whatever its length or bytes: an error is an open door at Envoy's default.
 
 use std::num::NonZeroU32;
 
+use bytes::Bytes;
+use prost::Message as _;
+
+use super::bound;
 use crate::{
     descriptor::{Descriptor, Entry, Request},
     limit::{Algorithm, Cost, Hits, Limit, Unit, Window},
@@ -18,6 +22,10 @@ use crate::{
 /// this bound is no way around a limit; real ones send a handful.
 pub const MAX_DESCRIPTORS: usize = 1_000;
 
+/// The most entries of a request, those of all its descriptors together. As above; a level of rules is an entry, and real ones
+/// have a handful.
+pub const MAX_ENTRIES: usize = 10_000;
+
 /// What a request may not say. The caller's fault, all of it: `INVALID_ARGUMENT`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -25,12 +33,29 @@ pub enum RequestError {
     NoDomain,
     #[error("rate limit descriptor list must not be empty")]
     NoDescriptors,
-    #[error("{found} descriptors, expected at most {MAX_DESCRIPTORS}")]
-    TooManyDescriptors { found: usize },
+    #[error("too many descriptors: expected at most {MAX_DESCRIPTORS}")]
+    TooManyDescriptors,
+    #[error("too many entries: expected at most {MAX_ENTRIES} in all descriptors")]
+    TooManyEntries,
     #[error("descriptors[{descriptor}].limit.unit is {found}, expected one of {}", units())]
     OverrideUnit { descriptor: usize, found: i32 },
     #[error("descriptors[{descriptor}].limit.unit_multiplier is 0, expected at least 1 (absent means 1)")]
     OverrideMultiplier { descriptor: usize },
+}
+
+/// Why bytes are no request.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum UnreadableError {
+    #[error("{0}")]
+    Malformed(#[from] prost::DecodeError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// Reads a message, whose buffer is kept by what was read. What is too much is refused before it is decoded.
+pub fn decode(message: Bytes) -> Result<Request, UnreadableError> {
+    bound::check(&message)?;
+    Ok(read(RateLimitRequest::decode(message)?)?)
 }
 
 /// Turns the message into what is decided. The entries keep their allocations.
@@ -40,9 +65,6 @@ pub fn read(message: RateLimitRequest) -> Result<Request, RequestError> {
     }
     if message.descriptors.is_empty() {
         return Err(RequestError::NoDescriptors);
-    }
-    if message.descriptors.len() > MAX_DESCRIPTORS {
-        return Err(RequestError::TooManyDescriptors { found: message.descriptors.len() });
     }
     let default_hits = u64::from(message.hits_addend.max(1));
     let descriptors = message

@@ -22,9 +22,9 @@ use super::{
     dispatch::Dispatch,
     health::Health,
     listener::{Address, Listener},
-    worker::Worker,
+    worker::{Terms, Worker},
 };
-use crate::pb;
+use crate::{pb, tls::Tls};
 
 pub use super::{
     counts::{Counts, Method},
@@ -39,11 +39,14 @@ pub const MAX_IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// 35 kB each when idle (measured). More wait in the backlog until one ends.
 pub const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 
+/// The share of these, as a divisor, that may be connections which have not said anything yet.
+const GREETING_SHARE: usize = 4;
+
 /// Connections that may wait for a worker which is busy with its calls.
 const MAX_HANDOVERS: usize = 256;
 
 /// How to serve.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that answer calls.
     pub n_workers: NonZeroUsize,
@@ -52,6 +55,8 @@ pub struct Options {
     pub max_connections: NonZeroUsize,
     pub budgets: Budgets,
     pub ages: Ages,
+    /// `None`: in the clear.
+    pub tls: Option<Tls>,
 }
 
 impl Options {
@@ -62,7 +67,14 @@ impl Options {
             max_connections: MAX_CONNECTIONS,
             budgets: Budgets::default(),
             ages: Ages::default(),
+            tls: None,
         }
+    }
+
+    /// What holds on each worker.
+    fn terms(&self) -> Terms {
+        let max_greeting = self.max_connections.get().div_ceil(GREETING_SHARE * self.n_workers.get());
+        Terms { tls: self.tls.clone(), ages: self.ages, max_greeting }
     }
 }
 
@@ -115,22 +127,14 @@ impl Server {
             let (sender, handovers) = mpsc::channel(MAX_HANDOVERS);
             let (counts, routes, drain) = (Arc::clone(counts), routes.clone(), drained.clone());
             let askers = health.askers();
-            let decider = decider.clone();
+            let (decider, terms, budgets) = (decider.clone(), options.terms(), options.budgets);
+            let max_in_flight = options.max_in_flight.get().div_ceil(options.n_workers.get());
             let worker = async move |up: Up| {
-                let max_in_flight = options.max_in_flight.get().div_ceil(options.n_workers.get());
                 let decider = decider(index);
                 decider.ready().await;
-                let dispatch = Dispatch {
-                    decider,
-                    budgets: options.budgets,
-                    max_in_flight,
-                    counts,
-                    routes,
-                    askers,
-                    drain,
-                };
+                let dispatch = Dispatch { decider, budgets, max_in_flight, counts, routes, askers, drain };
                 up.now();
-                Worker::new(dispatch, options.ages).run(handovers).await
+                Worker::new(dispatch, terms).run(handovers).await
             };
             workers.push(spawn(format!("rls-{index}"), ended.clone().drop_guard(), worker)?);
             senders.push(sender);

@@ -4,7 +4,7 @@
 //! at its age, or at the deadline of the drain.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
     pin::pin,
     rc::Rc,
@@ -19,13 +19,15 @@ use tokio::{
 
 use super::{
     Decide,
-    connection::{self, Stop},
+    connection::{self, Broken, Stop},
     counts::Open,
     dispatch::Dispatch,
-    io::{Accepted, Heard, Io},
+    io::{Accepted, Handshakes, Heard, Opened},
+    trouble::Trouble,
 };
+use crate::tls::{self, Tls};
 
-/// How long a new connection may take to say what every HTTP/2 client says first.
+/// How long a new connection may take to shake hands, if TLS is spoken, and to say what every HTTP/2 client says first.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long one may still take once the drain has begun; what a caller has already sent is here long before.
@@ -53,12 +55,26 @@ pub struct Ages {
     pub grace: Option<Duration>,
 }
 
+/// What a worker's connections may be.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// `None`: in the clear.
+    pub(super) tls: Option<Tls>,
+    pub(super) ages: Ages,
+    /// A connection that has not greeted when so many have come after it gives way: who says nothing keeps nobody out.
+    pub(super) max_greeting: usize,
+}
+
 pub(super) struct Worker<D> {
     dispatch: Rc<Dispatch<D>>,
-    ages: Ages,
+    handshakes: Option<Handshakes>,
+    terms: Terms,
     jitter: RandomState,
-    tasks: JoinSet<hyper::Result<()>>,
+    tasks: JoinSet<Result<(), Broken>>,
     connections: HashMap<Id, Connection>,
+    /// The last that came, oldest first; at most `max_greeting`.
+    newest: VecDeque<Id>,
+    refusals: Trouble,
 }
 
 struct Connection {
@@ -76,13 +92,16 @@ enum State {
 }
 
 impl<D: Decide> Worker<D> {
-    pub(super) fn new(dispatch: Dispatch<D>, ages: Ages) -> Self {
+    pub(super) fn new(dispatch: Dispatch<D>, terms: Terms) -> Self {
         Self {
             dispatch: Rc::new(dispatch),
-            ages,
+            handshakes: terms.tls.clone().map(Handshakes::by),
+            terms,
             jitter: RandomState::new(),
             tasks: JoinSet::new(),
             connections: HashMap::new(),
+            newest: VecDeque::new(),
+            refusals: Trouble::default(),
         }
     }
 
@@ -109,21 +128,36 @@ impl<D: Decide> Worker<D> {
 
     fn open(&mut self, accepted: Accepted, open: Open) {
         let (heard, stop) = (Heard::nothing_yet(), Rc::new(Stop::default()));
-        let io = match Io::new(accepted, Rc::clone(&heard), open) {
-            Ok(io) => io,
+        let opened = match Opened::new(accepted, open) {
+            Ok(opened) => opened,
             Err(error) => return tracing::debug!(%error, "a connection was gone before it was served"),
         };
-        let serving = connection::serve(io, Rc::clone(&heard), Rc::clone(&self.dispatch), Rc::clone(&stop));
+        self.make_room();
+        let (handshakes, dispatch) = (self.handshakes.clone(), Rc::clone(&self.dispatch));
+        let serving = connection::serve(opened, handshakes, Rc::clone(&heard), dispatch, Rc::clone(&stop));
         let task = self.tasks.spawn_local(serving);
+        self.newest.push_back(task.id());
         let state = State::Greeting { until: Instant::now() + GREETING_TIMEOUT };
         self.connections.insert(task.id(), Connection { heard, stop, task, state });
     }
 
-    fn close(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
+    /// Closes the connection that still says nothing although so many have come after it.
+    fn make_room(&mut self) {
+        if self.newest.len() < self.terms.max_greeting {
+            return;
+        }
+        if let Some(oldest) = self.newest.pop_front().and_then(|id| self.connections.get(&id))
+            && !oldest.heard.greeting()
+        {
+            oldest.task.abort();
+        }
+    }
+
+    fn close(&mut self, ended: Result<(Id, Result<(), Broken>), JoinError>) {
         let id = match ended {
             Ok((id, Ok(()))) => id,
-            Ok((id, Err(error))) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke off");
+            Ok((id, Err(broken))) => {
+                self.report(&broken);
                 id
             }
             Err(error) => {
@@ -136,17 +170,30 @@ impl<D: Decide> Worker<D> {
         self.connections.remove(&id);
     }
 
+    /// A client that was refused is somebody's mistake, and otherwise seen nowhere; one that went away is nobody's.
+    fn report(&mut self, broken: &Broken) {
+        if let Broken::Handshake { peer, source } = broken
+            && let Some(why) = tls::refusal(source)
+        {
+            self.dispatch.counts.refused_handshake();
+            let peer = peer.map_or("a client".to_owned(), |peer| peer.to_string());
+            self.refusals.report(&format!("TLS with {peer}: {why}"));
+        } else {
+            tracing::debug!(error = broken as &dyn std::error::Error, "a connection broke off");
+        }
+    }
+
     /// Moves every connection on whose time has come.
     fn sweep(&mut self, now: Instant) {
         for connection in self.connections.values_mut() {
             match connection.state {
                 State::Greeting { .. } if connection.heard.greeting() => {
-                    let age = self.ages.most.map(|most| jittered(most, self.jitter.hash_one(now)));
+                    let age = self.terms.ages.most.map(|most| jittered(most, self.jitter.hash_one(now)));
                     connection.state = State::Open { until: age.and_then(|age| now.checked_add(age)) };
                 }
                 State::Open { until: Some(until) } if until <= now => {
                     connection.stop.ask();
-                    let until = self.ages.grace.and_then(|grace| now.checked_add(grace));
+                    let until = self.terms.ages.grace.and_then(|grace| now.checked_add(grace));
                     connection.state = State::Ending { until };
                 }
                 State::Greeting { until } | State::Ending { until: Some(until) } if until <= now => {

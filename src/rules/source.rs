@@ -6,16 +6,15 @@
 mod walk;
 
 use std::{
-    fmt, fs, io,
-    io::Read as _,
-    os::unix::fs::OpenOptionsExt as _,
+    fmt, fs,
     path::{Component, Path, PathBuf},
 };
 
 use self::walk::{Naming, Walk, Wanted};
-use rustix::fs::OFlags;
-
-use crate::rules::RuleFile;
+use crate::{
+    follow::file::{self, error_text},
+    rules::RuleFile,
+};
 
 /// The largest file, in bytes. A Kubernetes ConfigMap holds 1 MiB.
 pub const MAX_FILE_BYTES: u64 = 8 << 20;
@@ -211,25 +210,14 @@ impl Listing {
 }
 
 fn read_file(path: &Path, left: u64) -> Result<Vec<u8>, String> {
-    // What is there may have changed since it was listed: a pipe must not be waited for.
-    let mut file = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(path)
-        .map_err(|error| error_text(&error))?;
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Err("is no longer a file".to_owned());
-    }
-    let mut bytes = Vec::new();
     let bound = MAX_FILE_BYTES.min(left);
-    let n = file.by_ref().take(bound + 1).read_to_end(&mut bytes).map_err(|error| error_text(&error))?;
-    if u64::try_from(n).is_ok_and(|n| n <= bound) {
-        Ok(bytes)
-    } else if bound == MAX_FILE_BYTES {
-        Err(format!("is larger than {} MiB, the most that a file of rules may have", MAX_FILE_BYTES >> 20))
-    } else {
-        Err(format!("is too much: all files together may have {} MiB", MAX_TOTAL_BYTES >> 20))
-    }
+    file::read(path, bound)?.ok_or_else(|| {
+        if bound == MAX_FILE_BYTES {
+            format!("is larger than {} MiB, the most that a file of rules may have", MAX_FILE_BYTES >> 20)
+        } else {
+            format!("is too much: all files together may have {} MiB", MAX_TOTAL_BYTES >> 20)
+        }
+    })
 }
 
 /// `directory/path`, whatever slashes `path` starts, ends or is written with.
@@ -237,15 +225,6 @@ fn below(directory: &Path, path: &str) -> PathBuf {
     let parts = Path::new(path).components();
     let parts = parts.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     parts.fold(directory.to_owned(), |path, part| path.join(part))
-}
-
-/// What the operating system said, in words, without its number.
-fn error_text(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "does not exist".to_owned(),
-        io::ErrorKind::PermissionDenied => "may not be read by this user".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 #[cfg(test)]

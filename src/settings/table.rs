@@ -174,10 +174,22 @@ settings! {
     GRPC_PORT grpc_port: u16 = 8081, "the reference's; Envoy's clusters in existing manifests go there";
     /// Path of a Unix socket. If it is not empty, gRPC listens there and on no port.
     GRPC_UDS grpc_uds: Text = Text::new(""), "gRPC listens on its port";
+    /// Whether gRPC is served over TLS.
+    GRPC_SERVER_USE_TLS grpc_server_use_tls: bool = false, "the reference's; in a mesh the proxies speak TLS";
+    /// File with the certificate that is shown to clients, PEM, with those between it and its authority. It is followed: a new one is shown to whoever connects next.
+    GRPC_SERVER_TLS_CERT grpc_server_tls_cert: Text = Text::new(""), "the reference's; needed with GRPC_SERVER_USE_TLS";
+    /// File with the key of that certificate, PEM, without a password. Followed as well.
+    GRPC_SERVER_TLS_KEY grpc_server_tls_key: Text = Text::new(""), "the reference's; needed with GRPC_SERVER_USE_TLS";
+    /// File with the authorities that clients' certificates are trusted from, PEM, and no others. If it is not empty, a client without such a certificate is refused. Followed as well.
+    GRPC_CLIENT_TLS_CACERT grpc_client_tls_cacert: Text = Text::new(""), "the reference's: no client is asked for a certificate";
+    /// A DNS name or an IP address that a client's certificate must have among its subject alternative names. Needs GRPC_CLIENT_TLS_CACERT.
+    GRPC_CLIENT_TLS_SAN grpc_client_tls_san: Text = Text::new(""), "the reference's: any name";
     /// Host or address of the debug page (`/metrics`, `/rlconfig`).
     DEBUG_HOST debug_host: Host = Host::new("0.0.0.0"), "all IPv4 addresses, as the reference";
     /// Port of the debug page. 0 takes a free one.
     DEBUG_PORT debug_port: u16 = 6070, "the reference's";
+    /// Whether the debug page shows what the threads of the process do (`/debug/threads`).
+    DEBUG_PROFILING debug_profiling: bool = false, "whoever reaches the port could keep it busy";
     /// A gRPC connection is told to go away after this long, give or take a tenth. 0 lets it stay.
     GRPC_MAX_CONNECTION_AGE grpc_max_connection_age: Span<0, YEAR> = Span::secs(86_400), "the reference's: clients spread over new replicas within a day";
     /// How long calls may go on after that before the connection is closed. 0 sets no end.
@@ -404,7 +416,9 @@ settings! {
     REQUEST_BUDGET request_budget: Span<1, 60_000> = Span::secs(1), "fifty times Envoy's own 20 ms: whoever raised those still gets an answer";
     /// How many calls are worked on at a time; the next one is turned away at once.
     MAX_IN_FLIGHT max_in_flight: Count<1, 1_000_000> = Count::new(10_000), "100,000 calls a second that take 100 ms each; more would wait longer than Envoy does";
-    /// How long running calls may take to end after SIGTERM.
+    /// How long to go on serving after SIGTERM, once health has said no: for load balancers that look at it seldom. A second signal ends it.
+    PRE_STOP_DELAY pre_stop_delay: Span<0, HOUR> = Span::secs(0), "who asks for health over gRPC is waited for anyhow";
+    /// How long the rest of the shutdown may take: until clients have noticed (at most half of it), and until running calls have ended.
     DRAIN_TIMEOUT drain_timeout: Span<0, HOUR> = Span::secs(20), "two thirds of the 30 s that Kubernetes gives a pod";
 }
 

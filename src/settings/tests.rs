@@ -350,3 +350,40 @@ fn two_listeners_on_one_port_are_refused() {
     let any = [("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0"), ("RULES", "r")];
     assert!(Settings::read(&Given::of(any)).is_ok());
 }
+
+#[test]
+fn tls_needs_its_files_and_says_what_has_no_effect() {
+    let on = ("GRPC_SERVER_USE_TLS", "true");
+    let files = [("GRPC_SERVER_TLS_CERT", "/c"), ("GRPC_SERVER_TLS_KEY", "/k")];
+    let tls = |more: [(&'static str, &'static str); 2]| good([on, files[0], files[1], more[0], more[1]]);
+    let (ca, san) = (("GRPC_CLIENT_TLS_CACERT", "/ca"), ("GRPC_CLIENT_TLS_SAN", "envoy.example"));
+
+    let error = read([on, ("GRPC_SERVER_TLS_KEY", "")]).unwrap_err().to_string();
+    let expected = "expected a file, since GRPC_SERVER_USE_TLS is true";
+    assert_says(
+        &error,
+        &[&format!("GRPC_SERVER_TLS_CERT: {expected}"), &format!("GRPC_SERVER_TLS_KEY=\"\": {expected}")],
+    );
+
+    let both = tls([ca, san]);
+    let clients = both.grpc_tls.unwrap().clients.unwrap();
+    assert_eq!(clients.authorities, Path::new("/ca"));
+    assert_eq!(clients.name.unwrap().to_str(), "envoy.example");
+    assert!(both.warnings.is_empty(), "{:?}", both.warnings);
+    for (address, shown) in [("10.0.0.1", "10.0.0.1"), ("[::1]", "::1")] {
+        let clients = tls([ca, ("GRPC_CLIENT_TLS_SAN", address)]).grpc_tls.unwrap().clients.unwrap();
+        assert_eq!(clients.name.unwrap().to_str(), shown);
+    }
+    for bad in ["spiffe://mesh/ns/a", "*.example", "two names"] {
+        let error = read([on, files[0], files[1], ca, ("GRPC_CLIENT_TLS_SAN", bad)]).unwrap_err();
+        assert_says(&error.to_string(), &["expected a DNS name or an IP address"]);
+    }
+
+    let no_authority = good([on, files[0], files[1], san]);
+    assert_eq!(no_authority.grpc_tls.unwrap().clients, None);
+    assert_says(&no_authority.warnings.join("\n"), &["GRPC_CLIENT_TLS_SAN is set and has no effect"]);
+    let in_the_clear = good([files[0], files[1], ca]);
+    assert_eq!(in_the_clear.grpc_tls, None);
+    assert_says(&in_the_clear.warnings.join("\n"), &["GRPC_CLIENT_TLS_CACERT is set and has no effect"]);
+    assert_eq!(good([files[0], files[1]]).warnings, Vec::<String>::new(), "as Envoy Gateway sets them");
+}

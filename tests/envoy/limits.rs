@@ -78,7 +78,7 @@ async fn a_socket_file_serves_as_a_port_does() -> anyhow::Result<()> {
         "{domain: lab, descriptors: [{key: generic_key, rate_limit: {unit: hour, requests_per_unit: 1}}]}";
     let _tidegate = Tidegate::start_with(&port, &[rules], &[("GRPC_UDS", &path)]).await?;
     let endpoint = format!("{{ endpoint: {{ address: {{ pipe: {{ path: \"{path}\" }} }} }} }}");
-    let marks = [("@health_checks@", ""), ("@endpoints@", &endpoint)];
+    let marks = [("@health_checks@", ""), ("@endpoints@", &endpoint), ("@transport_socket@", "")];
     let envoy = Envoy::start(include_str!("restart.yaml"), &marks).await?;
     assert_eq!(envoy.get("/").await?.status, 200);
     assert_eq!(envoy.get("/").await?.status, 429);

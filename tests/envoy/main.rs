@@ -14,9 +14,13 @@ mod costs;
 mod descriptors;
 mod lab;
 mod limits;
+mod load;
 mod restarts;
 mod tcp;
+mod tls;
 
+#[path = "../support/authority.rs"]
+mod authority;
 #[path = "../support/http.rs"]
 mod http;
 #[path = "../support/port.rs"]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Request;
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -64,6 +64,30 @@ impl Tidegate {
         bail!("tidegate is not ready; it said:\n{}", self.process.output())
     }
 
+    pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
+        ensure!(self.process.signal(signal)?, "tidegate has ended; it said:\n{}", self.process.output());
+        Ok(())
+    }
+
+    /// What it has logged so far.
+    pub fn output(&self) -> String {
+        self.process.output()
+    }
+
+    /// A page of the HTTP port.
+    pub async fn get(&self, path: &str) -> anyhow::Result<http::Answer> {
+        http::send(self.http.address(), Request::get(path).body(http::Body::default())?).await
+    }
+
+    /// The value of a series, by its name and labels as `/metrics` has them.
+    pub async fn metric(&self, series: &str) -> anyhow::Result<f64> {
+        let request = Request::get("/metrics").body(http::Body::default())?;
+        let page = http::send(self.debug_address(), request).await?.body;
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = value.with_context(|| format!("no {series} in\n{page}"))?;
+        Ok(value.parse()?)
+    }
+
     /// Where its metrics are.
     pub fn debug_address(&self) -> SocketAddr {
         self.debug.address()
@@ -71,7 +95,12 @@ impl Tidegate {
 
     /// Ends it with SIGTERM and waits; it must end well.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.process.signal(Signal::TERM)?;
+        self.signal(Signal::TERM)?;
+        self.end().await
+    }
+
+    /// Waits for its end, which was asked for; it must be a good one.
+    pub async fn end(mut self) -> anyhow::Result<()> {
         let status = self.process.exit(STOP).await?;
         let well = status.is_some_and(|status| status.success());
         ensure!(well, "tidegate ended with {status:?}; it said:\n{}", self.process.output());

@@ -1,7 +1,4 @@
-use std::{
-    net::{self, Ipv4Addr},
-    os::unix,
-};
+use std::{net, os::unix};
 
 use super::*;
 
@@ -111,4 +108,23 @@ fn a_successors_socket_file_is_not_removed() {
     let _successor = unix::net::UnixListener::bind(&path).unwrap();
     drop(listener);
     unix::net::UnixStream::connect(&path).unwrap();
+}
+
+/// On a machine without IPv6, too.
+#[test]
+fn all_addresses_of_ipv6_are_all_of_ipv4_as_well() {
+    let listener = Listener::bind(&Address::Tcp((Ipv6Addr::UNSPECIFIED, 0).into())).unwrap();
+    let Address::Tcp(address) = listener.address() else { panic!("a port") };
+    net::TcpStream::connect((Ipv4Addr::LOCALHOST, address.port())).unwrap();
+}
+
+#[test]
+fn a_machine_without_ipv6_is_known_by_its_errors() {
+    let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8081));
+    let no_family = io::Error::from_raw_os_error(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+    let no_address = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+    assert!(is_without_ipv6(all, &no_family) && is_without_ipv6(all, &no_address()));
+    assert!(!is_without_ipv6((Ipv6Addr::LOCALHOST, 8081).into(), &no_address()));
+    assert!(!is_without_ipv6((Ipv4Addr::UNSPECIFIED, 8081).into(), &no_address()));
+    assert!(!is_without_ipv6(all, &io::ErrorKind::AddrInUse.into()));
 }

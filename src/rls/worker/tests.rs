@@ -45,6 +45,10 @@ struct Running {
 
 impl Running {
     fn start(decider: impl Decide, ages: Ages) -> Self {
+        Self::start_on(decider, Terms { tls: None, ages, max_greeting: 10 })
+    }
+
+    fn start_on(decider: impl Decide, terms: Terms) -> Self {
         let counts = Counts::of(1);
         let dispatch = Dispatch {
             decider,
@@ -56,7 +60,7 @@ impl Running {
             drain: CancellationToken::new(),
         };
         let (sender, handovers) = mpsc::channel(1);
-        Self { counts, handovers: sender, worker: spawn_local(Worker::new(dispatch, ages).run(handovers)) }
+        Self { counts, handovers: sender, worker: spawn_local(Worker::new(dispatch, terms).run(handovers)) }
     }
 
     async fn connect(&self) -> UnixStream {
@@ -109,6 +113,47 @@ fn a_connection_that_says_nothing_is_closed() {
         let (frames, age) = read_to_end(worker.connect().await).await;
         assert!(frames.iter().all(|frame| frame.kind == SETTINGS), "{frames:?}");
         assert!(age <= GREETING_TIMEOUT + 2 * SWEEP_INTERVAL, "{age:?}");
+    });
+}
+
+#[test]
+fn a_handshake_that_is_not_finished_is_closed() {
+    let pair = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let dir = tempfile::TempDir::new().unwrap();
+    let files = tls::Files {
+        certificate: dir.path().join("tls.crt"),
+        key: dir.path().join("tls.key"),
+        clients: None,
+    };
+    std::fs::write(&files.certificate, pair.cert.pem()).unwrap();
+    std::fs::write(&files.key, pair.signing_key.serialize_pem()).unwrap();
+    let tls = Some(tls::Reloader::load(files).unwrap().tls());
+    run(async {
+        let terms = Terms { tls, ages: Ages::default(), max_greeting: 10 };
+        let worker = Running::start_on(LetsThrough, terms);
+        let mut connection = worker.connect().await;
+        connection.write_all(b"\x16\x03\x01\x02\x00").await.unwrap();
+        let (frames, age) = read_to_end(connection).await;
+        assert_eq!((frames, worker.counts.connections()), (vec![], 0));
+        assert!(age <= GREETING_TIMEOUT + 2 * SWEEP_INTERVAL, "{age:?}");
+    });
+}
+
+#[test]
+fn a_connection_that_says_nothing_gives_way_when_enough_have_come_after_it() {
+    run(async {
+        let terms = Terms { tls: None, ages: Ages::default(), max_greeting: 2 };
+        let worker = Running::start_on(LetsThrough, terms);
+        let mut greeted = worker.connect().await;
+        greeted.write_all(Script::greeting().call(1).bytes()).await.unwrap();
+        let silent = worker.connect().await;
+        idle().await;
+        let _later = [worker.connect().await, worker.connect().await];
+        let (_, age) = read_to_end(silent).await;
+        assert!(age < GREETING_TIMEOUT / 2, "{age:?}");
+        assert_eq!(worker.counts.connections(), 3);
+        greeted.write_all(Script::default().call(3).bytes()).await.unwrap();
+        while Frame::read(&mut greeted).await.unwrap().stream != 3 {}
     });
 }
 

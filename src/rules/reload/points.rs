@@ -1,126 +1,32 @@
-//! Where in the file system a change of the rules would show: directories, and in each all of it or a few names.
-//!
-//! Directories only, never files: a watched file that is replaced is never heard of again.
+//! Where a change of the rules would show.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    ffi::{OsStr, OsString},
-    fs,
-    path::{Component, Path, PathBuf},
+use std::path::Path;
+
+use crate::{
+    follow::points::Points,
+    rules::source::{RulesSource, RuntimeDirectory, Watch},
 };
 
-use crate::rules::source::{RulesSource, RuntimeDirectory, Watch};
-
-/// How many links a path may lead through; the kernel's own bound.
-const MAX_LINKS: usize = 40;
-
-/// Directories by their real paths, without links, and what matters in each.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Points(BTreeMap<PathBuf, Interest>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Interest {
-    Everything,
-    Names(BTreeSet<OsString>),
+pub(super) fn points(source: &RulesSource) -> Points {
+    let mut points = Points::default();
+    match source {
+        RulesSource::Path(path) => add_tree(&mut points, path, 1, source),
+        RulesSource::Runtime(runtime) if runtime.watch == Watch::RootLink => {
+            points.add_entry(&runtime.root());
+        }
+        RulesSource::Runtime(runtime) => {
+            add_tree(&mut points, &runtime.directory(), own_names(runtime), source);
+        }
+    }
+    points
 }
 
-impl Points {
-    pub fn of(source: &RulesSource) -> Self {
-        let mut points = Self::default();
-        match source {
-            RulesSource::Path(path) => points.add_tree(path, 1, source),
-            RulesSource::Runtime(runtime) if runtime.watch == Watch::RootLink => {
-                points.add_entry(&runtime.root())
-            }
-            RulesSource::Runtime(runtime) => {
-                points.add_tree(&runtime.directory(), own_names(runtime), source)
-            }
-        }
-        points
-    }
-
-    pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.0.keys().map(PathBuf::as_path)
-    }
-
-    /// Whether something that happened to `path` matters.
-    pub fn concern(&self, path: &Path) -> bool {
-        let inside = path.parent().and_then(|directory| self.0.get(directory));
-        let named = match (inside, path.file_name()) {
-            (Some(Interest::Everything), _) => true,
-            (Some(Interest::Names(names)), Some(name)) => names.contains(name),
-            _ => false,
-        };
-        named || self.0.contains_key(path)
-    }
-
-    /// All that is read, the links on the way to it, and the last `own` names of `path` itself, which may be replaced.
-    fn add_tree(&mut self, path: &Path, own: usize, source: &RulesSource) {
-        for part in path.ancestors().take(own) {
-            self.add_entry(part);
-        }
-        let listing = source.list();
-        for directory in &listing.directories {
-            if let Some(real) = self.follow(directory) {
-                self.0.insert(real, Interest::Everything);
-            }
-        }
-        for (_, file) in &listing.files {
-            if let Some(real) = self.follow(file) {
-                self.add_entry(&real);
-            }
-        }
-    }
-
-    /// The entry that `path` names, in its directory: made, replaced, removed.
-    fn add_entry(&mut self, path: &Path) {
-        let path = absolute(path);
-        if let (Some(parent), Some(name)) = (path.parent(), path.file_name())
-            && let Some(real) = self.follow(parent)
-        {
-            self.add_name(real, name);
-        }
-    }
-
-    /// Where `path` really is; the links on the way become points. `None` if something on the way is missing: then the
-    /// place where it would appear becomes a point.
-    fn follow(&mut self, path: &Path) -> Option<PathBuf> {
-        let mut real = PathBuf::from("/");
-        let mut left: VecDeque<OsString> = parts(&absolute(path)).collect();
-        let mut links = 0;
-        while let Some(name) = left.pop_front() {
-            if name == ".." {
-                real.pop();
-                continue;
-            }
-            let next = real.join(&name);
-            let Ok(metadata) = fs::symlink_metadata(&next) else {
-                self.add_name(real, &name);
-                return None;
-            };
-            if !metadata.is_symlink() {
-                real = next;
-                continue;
-            }
-            self.add_name(real.clone(), &name);
-            links += 1;
-            let target = fs::read_link(&next).ok().filter(|_| links <= MAX_LINKS)?;
-            if target.is_absolute() {
-                real = PathBuf::from("/");
-            }
-            for part in parts(&target).collect::<Vec<_>>().into_iter().rev() {
-                left.push_front(part);
-            }
-        }
-        Some(real)
-    }
-
-    fn add_name(&mut self, directory: PathBuf, name: &OsStr) {
-        let interest = self.0.entry(directory).or_insert_with(|| Interest::Names(BTreeSet::new()));
-        if let Interest::Names(names) = interest {
-            names.insert(name.to_owned());
-        }
-    }
+/// All that is read, the links on the way to it, and the last `own` names of `path` itself, which may be replaced.
+fn add_tree(points: &mut Points, path: &Path, own: usize, source: &RulesSource) {
+    path.ancestors().take(own).for_each(|part| points.add_entry(part));
+    let listing = source.list();
+    listing.directories.iter().for_each(|directory| points.add_directory(directory));
+    listing.files.iter().for_each(|(_, file)| points.add_target(file));
 }
 
 /// How many of the names at the end of the runtime directory's path are the operator's own to replace: from the root on.
@@ -129,22 +35,9 @@ fn own_names(runtime: &RuntimeDirectory) -> usize {
     1 + all.saturating_sub(runtime.root().components().count())
 }
 
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The names of a path, `..` among them.
-fn parts(path: &Path) -> impl Iterator<Item = OsString> {
-    path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some(OsString::from("..")),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
     use tempfile::TempDir;
 
@@ -180,14 +73,14 @@ mod tests {
     #[test]
     fn a_directory_matters_with_all_that_is_in_it_and_the_links_on_the_way() {
         let (_temp, dir) = tree();
-        let points = Points::of(&RulesSource::Path(dir.join("current/config")));
+        let points = points(&RulesSource::Path(dir.join("current/config")));
         assert_eq!(concerned(&points, &dir, &PATHS), PATHS[..5]);
     }
 
     #[test]
     fn a_file_matters_and_its_neighbours_do_not() {
         let (_temp, dir) = tree();
-        let points = Points::of(&RulesSource::Path(dir.join("current/config/a.yaml")));
+        let points = points(&RulesSource::Path(dir.join("current/config/a.yaml")));
         // The directory that holds it may go away.
         assert_eq!(concerned(&points, &dir, &PATHS), ["current", "v1/config", "v1/config/a.yaml"]);
     }
@@ -196,7 +89,7 @@ mod tests {
     fn a_file_behind_a_link_matters_where_it_is() {
         let (_temp, dir) = tree();
         symlink("v1/config/../config/a.yaml", dir.join("link.yaml")).unwrap();
-        let points = Points::of(&RulesSource::Path(dir.join("link.yaml")));
+        let points = points(&RulesSource::Path(dir.join("link.yaml")));
         assert_eq!(
             concerned(&points, &dir, &["link.yaml", "v1/config/a.yaml"]),
             ["link.yaml", "v1/config/a.yaml"]
@@ -207,7 +100,7 @@ mod tests {
     fn where_something_is_missing_its_coming_matters() {
         let (_temp, dir) = tree();
         for path in ["not/yet/there", "not"] {
-            let points = Points::of(&RulesSource::Path(dir.join(path)));
+            let points = points(&RulesSource::Path(dir.join(path)));
             assert_eq!(concerned(&points, &dir, &PATHS), ["not"]);
         }
     }
@@ -222,9 +115,9 @@ mod tests {
             dot_files: DotFiles::Skipped,
             watch,
         };
-        let points = Points::of(&RulesSource::Runtime(runtime(Watch::RootLink)));
+        let points = super::points(&RulesSource::Runtime(runtime(Watch::RootLink)));
         assert_eq!(concerned(&points, &dir, &PATHS), ["current"]);
-        let points = Points::of(&RulesSource::Runtime(runtime(Watch::Files)));
+        let points = super::points(&RulesSource::Runtime(runtime(Watch::Files)));
         assert_eq!(concerned(&points, &dir, &PATHS), PATHS[..5]);
     }
 
@@ -233,7 +126,7 @@ mod tests {
         let (_temp, dir) = tree();
         symlink("b", dir.join("a")).unwrap();
         symlink("a", dir.join("b")).unwrap();
-        let points = Points::of(&RulesSource::Path(dir.join("a/config")));
+        let points = points(&RulesSource::Path(dir.join("a/config")));
         assert_eq!(concerned(&points, &dir, &["a", "b", "v1"]), ["a", "b"]);
     }
 }

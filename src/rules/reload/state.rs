@@ -4,10 +4,13 @@ use std::{path::PathBuf, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{LoadFailure, Reloaded, points::Points};
-use crate::rules::{
-    LoadOptions, Loaded, RuleSet,
-    source::{Reading, RulesSource, Unreadable, Watch},
+use super::{LoadFailure, Reloaded, points::points};
+use crate::{
+    follow::{Followed, points::Points},
+    rules::{
+        LoadOptions, Loaded, RuleSet,
+        source::{Reading, RulesSource, Unreadable, Watch},
+    },
 };
 
 /// Stands for all that a load depends on: the files' names and bytes, and what could not be read.
@@ -43,35 +46,6 @@ impl State {
         Self { source, options, fingerprint: None, root: None, in_force: None, has_files: false }
     }
 
-    /// Where a change would show.
-    pub fn points(&self) -> Points {
-        Points::of(&self.source)
-    }
-
-    /// Reads and parses.
-    pub fn load(&mut self) -> Result<Reloaded, LoadFailure> {
-        self.root = root(&self.source);
-        let reading = self.source.read();
-        self.fingerprint = Some(fingerprint(&reading));
-        self.parse(reading)
-    }
-
-    /// The same, unless it would come to what the last load came to.
-    pub fn load_if_changed(&mut self) -> Option<Result<Reloaded, LoadFailure>> {
-        let root = root(&self.source);
-        if root.is_some() && root == self.root {
-            return None;
-        }
-        self.root = root;
-        let reading = self.source.read();
-        let fingerprint = Some(fingerprint(&reading));
-        if fingerprint == self.fingerprint {
-            return None;
-        }
-        self.fingerprint = fingerprint;
-        Some(self.parse(reading))
-    }
-
     fn parse(&mut self, reading: Reading) -> Result<Reloaded, LoadFailure> {
         let Reading { files, missing, problems: mut unreadable, mut warnings } = reading;
         if let Some(directory) = missing.filter(|_| self.has_files) {
@@ -89,6 +63,38 @@ impl State {
             }
             outcome => Err(LoadFailure { unreadable, problems: outcome.err(), warnings }),
         }
+    }
+}
+
+impl Followed for State {
+    type Told = Result<Reloaded, LoadFailure>;
+
+    const WHAT: &'static str = "rules";
+
+    fn points(&self) -> Points {
+        points(&self.source)
+    }
+
+    fn load(&mut self) -> Result<Reloaded, LoadFailure> {
+        self.root = root(&self.source);
+        let reading = self.source.read();
+        self.fingerprint = Some(fingerprint(&reading));
+        self.parse(reading)
+    }
+
+    fn load_if_changed(&mut self) -> Option<Result<Reloaded, LoadFailure>> {
+        let root = root(&self.source);
+        if root.is_some() && root == self.root {
+            return None;
+        }
+        self.root = root;
+        let reading = self.source.read();
+        let fingerprint = Some(fingerprint(&reading));
+        if fingerprint == self.fingerprint {
+            return None;
+        }
+        self.fingerprint = fingerprint;
+        Some(self.parse(reading))
     }
 }
 

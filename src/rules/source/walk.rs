@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{DotFiles, Listing, MAX_DEPTH, MAX_FILES, Unreadable, error_text};
+use super::{DotFiles, Listing, MAX_DEPTH, MAX_FILES, Unreadable};
+use crate::follow::file::error_text;
 
 /// How the files in a directory end. The runtime directory takes any name, as the reference.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];

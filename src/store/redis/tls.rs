@@ -9,10 +9,11 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::aws_lc_rs,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
 use super::config::ConfigError;
+use crate::tls::pem;
 
 /// Whether the server's certificate must name the host that was dialled. The chain is verified in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,9 +63,8 @@ impl TlsConfig {
         let config = match &self.client {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => {
-                let chain = certificates("the client certificate", chain)?;
-                let key =
-                    PrivateKeyDer::from_pem_slice(key).map_err(|error| refused("the client key", error))?;
+                let chain = pem::certificates(chain).map_err(|why| refused("the client certificate", why))?;
+                let key = pem::key(key).map_err(|why| refused("the client key", why))?;
                 builder
                     .with_client_auth_cert(chain, key)
                     .map_err(|error| refused("the client certificate", error))?
@@ -74,30 +74,16 @@ impl TlsConfig {
     }
 
     fn roots(&self) -> Result<RootCertStore, ConfigError> {
+        if let Some(pem) = &self.authorities {
+            return pem::authorities(pem).map_err(|why| refused("the certificate authorities", why));
+        }
         let mut roots = RootCertStore::empty();
-        match &self.authorities {
-            Some(pem) => {
-                for certificate in certificates("the certificate authorities", pem)? {
-                    roots.add(certificate).map_err(|error| refused("the certificate authorities", error))?;
-                }
-            }
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                roots.add_parsable_certificates(found.certs);
-                if roots.is_empty() {
-                    return Err(refused("the system's certificate authorities", "none was found"));
-                }
-            }
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(refused("the system's certificate authorities", "none was found"));
         }
         Ok(roots)
     }
-}
-
-fn certificates(file: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    let found = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| refused(file, error))?;
-    if found.is_empty() { Err(refused(file, "no certificate in PEM form is in it")) } else { Ok(found) }
 }
 
 fn refused(file: &'static str, why: impl fmt::Display) -> ConfigError {

@@ -7,6 +7,8 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use super::points::Points;
 
 pub(super) struct Watcher {
+    /// What is followed, in a word.
+    what: &'static str,
     outbox: SyncSender<()>,
     /// `None` where the file system cannot be watched.
     current: Option<RecommendedWatcher>,
@@ -15,8 +17,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub fn new(outbox: SyncSender<()>) -> Self {
-        Self { outbox, current: None, complaint: None }
+    pub fn new(what: &'static str, outbox: SyncSender<()>) -> Self {
+        Self { what, outbox, current: None, complaint: None }
     }
 
     /// Whether all that should be watched is.
@@ -42,7 +44,11 @@ impl Watcher {
         if let Some(complaint) = &complaint
             && self.complaint.as_ref() != Some(complaint)
         {
-            tracing::warn!(error = %complaint, "changes of the rules are seen late: their directories cannot be watched");
+            tracing::warn!(
+                error = %complaint,
+                "changes of the {} are seen late: their directories cannot be watched",
+                self.what
+            );
         }
         self.complaint = complaint;
     }
@@ -83,14 +89,15 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::rules::source::RulesSource;
 
     #[test]
     fn reading_is_no_change_and_a_lost_event_may_be_one() {
         let temp = TempDir::new().unwrap();
         let dir = temp.path().canonicalize().unwrap();
         fs::create_dir(dir.join("rules")).unwrap();
-        let points = Points::of(&RulesSource::Path(dir.join("rules")));
+        let mut points = Points::default();
+        points.add_entry(&dir.join("rules"));
+        points.add_directory(&dir.join("rules"));
         let event = |kind, path: &str| Event::new(kind).add_path(dir.join(path));
         let changed = EventKind::Modify(ModifyKind::Any);
         let read = EventKind::Access(AccessKind::Open(AccessMode::Read));
