@@ -46,7 +46,10 @@ use crate::{
     settings::{Endpoint, GrpcListener, Settings},
     stats::Names,
     store::memory::MemoryStore,
-    telemetry::metrics::Metrics,
+    telemetry::{
+        metrics::Metrics,
+        traces::{self, Sending, Tracer},
+    },
     tls::Tls,
 };
 
@@ -73,6 +76,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     let memory = usize::try_from(settings.store.memory_max_keys).unwrap_or(usize::MAX);
     let memory = Arc::new(MemoryStore::new(memory));
     let stores = Stores::new(settings, &clock, &memory)?;
+    let (tracer, traces) = tracing_to(settings, &clock, &metrics)?.unzip();
     say_where(&stores, settings);
     if stores.redis().is_some() {
         health.store_lost("redis: connecting".to_owned());
@@ -111,7 +115,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     let server = {
         let stores = stores.clone();
         let limiter = move |_worker| Limiter::new(Arc::clone(&shared), stores.open());
-        Server::start(grpc, options(settings, tls.clone()), &grpc_health, limiter)?
+        Server::start(grpc, options(settings, tls.clone(), tracer), &grpc_health, limiter)?
     };
     if let Some(redis) = stores.redis() {
         redis.tell(&health);
@@ -193,6 +197,9 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
     shut_down(server, until, (rules, certificates), stop, tasks).await?;
     limiter.close().await;
     statistics::stop(sender).await;
+    if let Some(traces) = traces {
+        traces.flush().await;
+    }
     failure.map_or(Ok(()), Err)
 }
 
@@ -381,7 +388,19 @@ fn rules_needed(settings: &Settings) -> RulesNeeded {
     }
 }
 
-fn options(settings: &Settings, tls: Option<Tls>) -> Options {
+/// Where spans go, if anywhere.
+fn tracing_to(
+    settings: &Settings,
+    clock: &Clock,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Option<(Tracer, Sending)>> {
+    let Some(tracing) = &settings.tracing else { return Ok(None) };
+    let started = traces::start(tracing, clock.clone(), Arc::clone(metrics))?;
+    tracing::info!(endpoint = %tracing.endpoint, sampling_rate = tracing.sampling_rate, "calls are traced");
+    Ok(Some(started))
+}
+
+fn options(settings: &Settings, tls: Option<Tls>, tracer: Option<Tracer>) -> Options {
     Options {
         n_workers: settings.workers,
         max_in_flight: settings.max_in_flight,
@@ -389,6 +408,7 @@ fn options(settings: &Settings, tls: Option<Tls>) -> Options {
         budgets: Budgets::at_most(settings.request_budget),
         ages: Ages { most: settings.grpc_max_connection_age, grace: settings.grpc_max_connection_age_grace },
         tls,
+        tracer,
     }
 }
 

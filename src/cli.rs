@@ -7,12 +7,13 @@ mod ask;
 mod check;
 mod flags;
 mod output;
+mod reference;
 mod serve;
 mod settings;
 
 use std::{
     collections::BTreeMap,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io::{self, IsTerminal as _, Write},
     path::Path,
     process::ExitCode,
@@ -20,7 +21,10 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-use self::output::{Look, Output, Style};
+use self::{
+    output::{Look, Output, Style},
+    reference::Tool,
+};
 use crate::settings::{Given, REFERENCE_PROGRAM, colour_is_welcome};
 
 /// The answer is no.
@@ -56,17 +60,25 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let command = match Cli::try_parse_from(arguments(std::env::args_os().collect())) {
-        Ok(Cli { command }) => command.unwrap_or_default(),
+    let mut given: Vec<_> = std::env::args_os().collect();
+    if let Some(tool) = Tool::named(&program(&given)) {
+        return reported(|out| tool.run(given.split_off(1), out));
+    }
+    match Cli::try_parse_from(arguments(given)) {
+        Ok(Cli { command }) => reported(|out| command.unwrap_or_default().run(out)),
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(TROUBLE));
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(TROUBLE))
         }
-    };
+    }
+}
+
+/// Runs a command on standard output, and says on standard error what kept it from its end.
+fn reported(run: impl FnOnce(&mut Output<'_>) -> anyhow::Result<ExitCode>) -> ExitCode {
     let colour = colour_is_welcome(&Given::process(BTreeMap::new()));
     let (stdout, stderr) = (io::stdout(), io::stderr());
     let look = Look::of(stdout.is_terminal(), colour);
-    let done = command.run(&mut Output::new(&mut stdout.lock(), look));
+    let done = run(&mut Output::new(&mut stdout.lock(), look));
     done.unwrap_or_else(|error| {
         // Whoever reads the output has had enough: nothing is wrong.
         if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
@@ -103,9 +115,10 @@ struct Trouble(String);
 /// The arguments to be parsed. Options without a command are those of `serve`; started as the reference, all arguments are
 /// ignored, as the reference ignores them.
 fn arguments(given: Vec<OsString>) -> Vec<OsString> {
+    let is_reference = program(&given) == REFERENCE_PROGRAM;
     let mut given = given.into_iter();
     let program = given.next().unwrap_or_else(|| "tidegate".into());
-    if Path::new(&program).file_name() == Some(OsStr::new(REFERENCE_PROGRAM)) {
+    if is_reference {
         return vec![program];
     }
     let mut rest: Vec<_> = given.collect();
@@ -115,6 +128,12 @@ fn arguments(given: Vec<OsString>) -> Vec<OsString> {
     }
     rest.insert(0, program);
     rest
+}
+
+/// The name that the process was started under, without its directory.
+fn program(given: &[OsString]) -> String {
+    let name = given.first().and_then(|first| Path::new(first).file_name());
+    name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod decision;
 pub mod descriptor;
+pub mod dial;
 pub mod follow;
 pub mod health;
 pub mod key;

@@ -27,7 +27,10 @@ use crate::{
     },
     rules::{Charging, Grant, Lookup, Posture, Rule, RuleSet, StatKey},
     store::{Budget, Charge, Store, StoreError, memory::MemoryStore, redis::config::KeyStyle},
-    telemetry::metrics::{CallOutcome, Metrics},
+    telemetry::{
+        metrics::{CallOutcome, Metrics},
+        traces::{self, StoreCall, StoreKind, Trace},
+    },
 };
 
 /// What a held answer leaves of the budget for the way back.
@@ -166,9 +169,32 @@ impl Limiter {
     ///
     /// Bound: returns within `budget`, plus nothing: a leaky bucket's wait is cut to what the budget leaves.
     /// Cancel safety: what was charged stays charged.
-    pub async fn decide(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
+    pub fn decide(
+        &self,
+        request: &Request,
+        budget: Budget,
+    ) -> impl Future<Output = Result<Answer, DecideError>> {
+        self.decide_in(request, budget, None)
+    }
+
+    /// The same for a call that is traced.
+    pub fn decide_traced(
+        &self,
+        request: &Request,
+        budget: Budget,
+        trace: &Trace,
+    ) -> impl Future<Output = Result<Answer, DecideError>> {
+        self.decide_in(request, budget, Some(trace))
+    }
+
+    async fn decide_in(
+        &self,
+        request: &Request,
+        budget: Budget,
+        trace: Option<&Trace>,
+    ) -> Result<Answer, DecideError> {
         let began = Instant::now();
-        let decided = self.decide_now(request, budget).await;
+        let decided = self.decide_now(request, budget, trace).await;
         let outcome = match &decided {
             Ok(answer) if answer.overall == Code::OverLimit => CallOutcome::OverLimit,
             Ok(_) => CallOutcome::Ok,
@@ -178,7 +204,12 @@ impl Limiter {
         decided
     }
 
-    async fn decide_now(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
+    async fn decide_now(
+        &self,
+        request: &Request,
+        budget: Budget,
+        trace: Option<&Trace>,
+    ) -> Result<Answer, DecideError> {
         let snapshot = self.shared.rules.load();
         let Some(rules) = snapshot.as_deref() else {
             self.shared.metrics.found_no_rules();
@@ -189,8 +220,12 @@ impl Limiter {
         let max_wait = budget.left().saturating_sub(HOLD_MARGIN);
         let asked = due.iter().map(|due| due.charge(cost_of(request, due.index), max_wait)).collect();
         let together = self.together(rules, request);
+        let store_call = trace.and_then(|trace| self.store_call(trace, &due));
         let charges =
             charging::charge((&self.shared, &self.store), (&due, asked), together, now, budget).await;
+        if let Some(store_call) = store_call {
+            store_call.came_back(charges.outcomes.iter().filter(|outcome| outcome.charged.is_err()).count());
+        }
         for (due, outcome) in due.iter().zip(&charges.outcomes) {
             if let Some(finding) = findings.get_mut(due.index) {
                 let cost = cost_of(request, due.index).hits();
@@ -211,6 +246,17 @@ impl Limiter {
             answer.dynamic_metadata = Some(metadata(request, &findings, &answer));
         }
         Ok(answer)
+    }
+
+    /// The span of what comes next, if anything is to be charged.
+    fn store_call<'t>(&self, trace: &'t Trace, due: &[Due<'_>]) -> Option<StoreCall<'t>> {
+        let (kind, has_second) = match &self.store {
+            Store::Memory(_) => (StoreKind::Memory, false),
+            Store::Redis(pair) => (StoreKind::Redis, pair.per_second.is_some()),
+        };
+        let is_per_second = |due: &&Due<'_>| has_second && due.limit.window.secs() == 1;
+        let n = traces::Charges { all: due.len(), per_second: due.iter().filter(is_per_second).count() };
+        (n.all > 0).then(|| trace.store_call(kind, n))
     }
 
     fn together(&self, rules: &RuleSet, request: &Request) -> Together {

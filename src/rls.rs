@@ -38,6 +38,7 @@ use crate::{
     limiter::{DecideError, Limiter},
     rls::request::UnreadableError,
     store::Budget,
+    telemetry::traces::Trace,
 };
 
 /// What stands behind the edge: the limiter, or a constant in tests and benchmarks.
@@ -46,6 +47,16 @@ use crate::{
 pub trait Decide: 'static {
     /// Bound: returns within `budget`.
     fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>>;
+
+    /// The same for a call that is traced.
+    fn decide_traced(
+        &self,
+        request: &Request,
+        budget: Budget,
+        _trace: &Trace,
+    ) -> impl Future<Output = Result<Answer, DecideError>> {
+        self.decide(request, budget)
+    }
 
     /// Returns when it can decide, or when waiting longer would help nobody; bounded by itself. No call comes before.
     fn ready(&self) -> impl Future<Output = ()> {
@@ -59,8 +70,17 @@ pub trait Decide: 'static {
 }
 
 impl Decide for Limiter {
-    async fn decide(&self, request: &Request, budget: Budget) -> Result<Answer, DecideError> {
-        Limiter::decide(self, request, budget).await
+    fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>> {
+        Limiter::decide(self, request, budget)
+    }
+
+    fn decide_traced(
+        &self,
+        request: &Request,
+        budget: Budget,
+        trace: &Trace,
+    ) -> impl Future<Output = Result<Answer, DecideError>> {
+        Limiter::decide_traced(self, request, budget, trace)
     }
 
     async fn ready(&self) {
@@ -75,6 +95,15 @@ impl Decide for Limiter {
 impl<D: Decide> Decide for Arc<D> {
     fn decide(&self, request: &Request, budget: Budget) -> impl Future<Output = Result<Answer, DecideError>> {
         (**self).decide(request, budget)
+    }
+
+    fn decide_traced(
+        &self,
+        request: &Request,
+        budget: Budget,
+        trace: &Trace,
+    ) -> impl Future<Output = Result<Answer, DecideError>> {
+        (**self).decide_traced(request, budget, trace)
     }
 
     fn ready(&self) -> impl Future<Output = ()> {

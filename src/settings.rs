@@ -15,7 +15,7 @@ mod sink;
 mod store;
 mod table;
 mod tls;
-mod unbuilt;
+mod traces;
 mod value;
 mod words;
 mod xds;
@@ -35,10 +35,11 @@ pub use self::{
     sink::{PrometheusSettings, StatsSettings, StatsSink},
     store::{StoreKind, StoreSettings},
     table::{Row, Shown, TABLE},
-    words::{LogFormat, LogLevel},
+    traces::{Headers, Queue, TracingSettings},
+    words::{LogFormat, LogLevel, OtlpProtocol},
 };
 pub(crate) use self::{
-    go::{duration, show_duration},
+    go::{boolean, duration, show_duration},
     store::REFERENCE_PROGRAM,
 };
 use self::{
@@ -97,6 +98,9 @@ pub struct Settings {
     pub retry_after_header: bool,
 
     pub stats: StatsSettings,
+
+    /// `None`: no call is traced.
+    pub tracing: Option<TracingSettings>,
 
     pub workers: NonZeroUsize,
     pub request_budget: Duration,
@@ -166,7 +170,7 @@ impl Settings {
         let stats = sink::choose(&values, given, &mut problems, &mut warnings);
         ports_differ(&values, &stats.sink, &mut problems);
         let grpc_tls = tls::choose(&values, &mut problems, &mut warnings);
-        unbuilt::look(given, &mut warnings);
+        let tracing = traces::choose(&values, given, &mut problems, &mut warnings);
         warn(&values, given, &mut warnings);
         if !problems.is_empty() {
             return Err(SettingsError { problems });
@@ -202,6 +206,7 @@ impl Settings {
             limit_headers: headers_enabled.then(|| limit_headers(&values)),
             retry_after_header: values.retry_after_header_enabled.value.0.unwrap_or(headers_enabled),
             stats,
+            tracing,
             workers: workers(&values, given),
             request_budget: values.request_budget.value.get(),
             max_in_flight: non_zero_usize(values.max_in_flight.value.get()).unwrap_or(NonZeroUsize::MIN),

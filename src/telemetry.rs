@@ -1,5 +1,6 @@
-//! What the process tells about itself: logs and metrics.
+//! What the process tells about itself: logs, metrics, traces.
 
 pub mod logs;
 pub mod metrics;
 pub mod timing;
+pub mod traces;

@@ -2,6 +2,12 @@
 
 #![cfg(test)]
 
+#[path = "support/redis/certificates.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod certificates;
+#[path = "support/tls_front.rs"]
+mod tls_front;
+
 use std::{
     fs,
     net::Ipv4Addr,
@@ -16,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use certificates::{Certificates, ServerName};
 use serde_json::{Value, json};
 use smallvec::smallvec;
 use tempfile::TempDir;
@@ -469,9 +476,166 @@ fn ask_exits_with_2_when_there_is_no_answer() {
     run(dir, &["ask", "-d", "shop", "user=x", "--server", "https://localhost:1"]).assert(
         2,
         &[],
-        &["without TLS"],
+        &["nobody answers at https://localhost:1"],
     );
     run(dir, &["ask", "-d", "shop", "user=x", "--server", "a b"]).assert(2, &[], &["expected host:port"]);
     run(dir, &["ask", "-d", "shop", "user"]).assert(2, &[], &["expected key=value"]);
     run(dir, &["ask", "-d", "shop", "a=b", "--limit", "5/fortnight"]).assert(2, &[], &["such as 5/minute"]);
+}
+
+/// The program under another name, in a directory of its own.
+fn named(name: &str) -> (TempDir, PathBuf) {
+    let temp = TempDir::new().unwrap();
+    let program = temp.path().join(name);
+    symlink(tidegate(), &program).unwrap();
+    (temp, program)
+}
+
+#[test]
+fn the_references_client_asks_once_and_shows_what_it_was_given() {
+    let server = Asked::new();
+    let (temp, program) = named("ratelimit_client");
+    let ask = |arguments: &[&str]| {
+        let at = ["--dial_string", &server.address];
+        run_as(&program, temp.path(), &[], &[&at, arguments].concat())
+    };
+    let ran = ask(&["-domain=shop", "-descriptors", "user=x,path=/", "--descriptors=plan=gold", "ignored"]);
+    let flags = format!(
+        "Flag: --descriptors=\"entries:{{key:\\\"user\\\" value:\\\"x\\\"}} entries:{{key:\\\"path\\\" value:\\\"/\\\"}}\
+         entries:{{key:\\\"plan\\\" value:\\\"gold\\\"}}\"\n\
+         Flag: --dial_string=\"{}\"\n\
+         Flag: --domain=\"shop\"\n\
+         Flag: --grpc-cert-file=\"\"\n\
+         Flag: --grpc-key-file=\"\"\n\
+         Flag: --grpc-server-ca-file=\"\"\n\
+         Flag: --grpc-use-tls=\"false\"\n\
+         Flag: --oltp-protocol=\"\"\n",
+        server.address
+    );
+    let answer = "response: overall_code:OK \
+         statuses:{code:OK current_limit:{requests_per_unit:3 unit:MINUTE name:\"x\"} limit_remaining:2 \
+         duration_until_reset:{seconds:90}} \
+         statuses:{code:OK} \
+         response_headers_to_add:{key:\"RateLimit-Limit\" value:\"3\"}\n";
+    assert_eq!((ran.code, ran.out), (0, format!("{flags}{answer}")), "{}", ran.err);
+    // Over the limit is an answer, too.
+    for _ in 0..3 {
+        assert_eq!(ask(&["-domain", "shop", "-descriptors", "user=x"]).code, 0);
+    }
+    ask(&["-domain", "broken", "-descriptors", "user=x"]).assert(
+        1,
+        &["request error: rpc error: code = Unavailable desc = no rate limit configuration loaded\n"],
+        &[],
+    );
+    ask(&["-descriptors", "user"]).assert(
+        2,
+        &[],
+        &[
+            "invalid value \"user\" for flag -descriptors: invalid descriptor list\n",
+            "Usage of ratelimit_client:\n",
+        ],
+    );
+    ask(&["-what"]).assert(2, &[], &["flag provided but not defined: -what\n"]);
+    ask(&["-help"]).assert(0, &[], &["  -dial_string string\n", "(default \"localhost:8081\")"]);
+    let nobody = format!("unix:{}", temp.path().join("nobody.sock").display());
+    ask(&["-dial_string", &nobody]).assert(1, &["error connecting: nobody answers at"], &[]);
+}
+
+#[test]
+fn the_references_checker_reads_every_file_of_a_directory() {
+    let (temp, program) = named("ratelimit_config_check");
+    let check = |arguments: &[&str]| run_as(&program, temp.path(), &[("PORT", "x")], arguments);
+    write(temp.path(), "rules/b.txt", GOOD);
+    write(temp.path(), "rules/a.yaml", &GOOD.replace("shop", "other"));
+    // As Kubernetes mounts a ConfigMap.
+    fs::create_dir(temp.path().join("rules/..data")).unwrap();
+    assert_eq!(
+        check(&["-config_dir", "rules"]).out,
+        "checking rate limit configs...\n\
+         loading config directory: rules\n\
+         opening config file: rules/a.yaml\n\
+         opening config file: rules/b.txt\n\
+         all rate limit configs ok\n"
+    );
+    write(temp.path(), "rules/c.yaml", &GOOD.replace("user", "plan"));
+    check(&["--config_dir=rules"]).assert(
+        1,
+        &["error loading rate limit configs: rules/c.yaml:1:", "shop"],
+        &[],
+    );
+    check(&["--config_dir=rules", "--merge_domain_configs"]).assert(0, &["all rate limit configs ok\n"], &[]);
+    fs::create_dir(temp.path().join("rules/d")).unwrap();
+    check(&["--config_dir=rules"]).assert(1, &["error opening file rules/d: is a directory\n"], &[]);
+    check(&["--config_dir=absent"]).assert(1, &["error opening directory absent: "], &[]);
+    check(&[]).assert(1, &["error opening directory : "], &[]);
+    check(&["-merge_domain_configs=maybe"]).assert(2, &[], &["invalid boolean value \"maybe\"", "Usage of"]);
+}
+
+#[test]
+fn ask_and_the_references_client_speak_tls() {
+    let server = Asked::new();
+    let files = Certificates::of(ServerName::Right).unwrap();
+    let others = Certificates::of(ServerName::Wrong).unwrap();
+    let [ca, cert, key] =
+        [&files.authority, &files.client.certificate, &files.client.key].map(|path| path.to_str().unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let port = runtime.block_on(tls_front::start(server.address.parse().unwrap(), &files)).unwrap();
+    let dir = server.dir.path();
+    let url = format!("https://localhost:{port}");
+    let ask = |who: &[&str]| {
+        let always = ["ask", "-d", "shop", "user=x", "--timeout", "1m", "--server", &url];
+        run(dir, &[&always, who].concat())
+    };
+    ask(&["--ca", ca, "--cert", cert, "--key", key]).assert(0, &["3/minute"], &[]);
+    let wrong = runtime.block_on(tls_front::start(server.address.parse().unwrap(), &others)).unwrap();
+    let [wrong, ca_of_wrong] = [format!("https://localhost:{wrong}"), others.authority.display().to_string()];
+    let misled = run(dir, &["ask", "-d", "shop", "user=x", "--server", &wrong, "--ca", &ca_of_wrong]);
+    misled.assert(2, &[], &["nobody answers at https://", "not valid for name"]);
+    assert_eq!(ask(&["--ca", ca]).code, 2, "the server asks for a certificate");
+    ask(&["--cert", cert, "--key", key]).assert(2, &[], &["nobody answers at https://"]);
+    ask(&["--cert", cert]).assert(2, &[], &["--key"]);
+    ask(&["--ca", "absent.pem"]).assert(2, &[], &["cannot read absent.pem"]);
+
+    let (temp, program) = named("ratelimit_client");
+    let at = format!("localhost:{port}");
+    let client = |who: &[&str]| {
+        let always = ["-domain=shop", "-descriptors=user=x", "-grpc-use-tls", "-dial_string", &at];
+        run_as(&program, temp.path(), &[], &[&always, who].concat())
+    };
+    client(&["-grpc-server-ca-file", ca, "-grpc-cert-file", cert, "-grpc-key-file", key]).assert(
+        0,
+        &["response: overall_code:OK "],
+        &[],
+    );
+    client(&[]).assert(1, &["error connecting: "], &[]);
+}
+
+/// From the first line to the reason why it ends.
+#[test]
+fn every_line_of_a_json_log_is_json() {
+    let (temp, program) = named("ratelimit");
+    let socket = temp.path().join("no \"one\"\n.sock").display().to_string();
+    let variables = [
+        ("GRPC_HOST", "127.0.0.1"),
+        ("GRPC_PORT", "0"),
+        ("HOST", "127.0.0.1"),
+        ("PORT", "0"),
+        ("DEBUG_HOST", "127.0.0.1"),
+        ("DEBUG_PORT", "0"),
+        ("LOG_FORMAT", "JSON"),
+        ("LOG_LEVEL", "Debug"),
+        ("REDIS_URL", &socket),
+        ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms"),
+        ("REDIS_STARTUP_MAX_ELAPSED_TIME", "20ms"),
+    ];
+    let ran = run_as(&program, temp.path(), &variables, &[]);
+    assert_eq!(ran.code, 1);
+    let lines: Vec<Value> = ran.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        lines.iter().all(|line| line["@message"].is_string() && line["@timestamp"].is_string()),
+        "{lines:?}"
+    );
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "fatal", "{last}");
+    assert!(last["@message"].as_str().unwrap().contains("REDIS_STARTUP_MAX_ELAPSED_TIME"), "{last}");
 }

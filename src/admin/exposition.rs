@@ -20,7 +20,7 @@ use crate::{
     rls::serve::Counts,
     rules::{Counted, Posture, RuleCounters, Verdict, xds::Stats},
     store::Store,
-    telemetry::metrics::{CallOutcome, Metrics},
+    telemetry::metrics::{CallOutcome, Metrics, SpanOutcome},
     tls::Tls,
 };
 
@@ -195,6 +195,9 @@ impl Page {
     fn process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         gauge(encoder, "tidegate_calls_in_flight", "Calls being answered.", to_u64(self.counts.in_flight()))?;
         gauge(encoder, "tidegate_connections", "gRPC connections open.", to_u64(self.counts.connections()))?;
+        let spans =
+            SpanOutcome::ALL.map(|outcome| ([("outcome", outcome.name())], self.metrics.n_spans(outcome)));
+        counters(encoder, "tidegate_spans", "Spans of traced calls, by what became of them.", spans)?;
         let build = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         gauges(encoder, "tidegate_build_info", "The version of this process.", build)
     }

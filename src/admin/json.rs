@@ -73,9 +73,8 @@ async fn answer(admin: &Admin, body: Bytes) -> Result<(Code, Vec<u8>), JsonError
     let (request, response) = MESSAGES.as_ref().ok_or(JsonError::Internal)?;
     let turn = READERS.acquire().await.map_err(|_| JsonError::Internal)?;
     // Off the runtime that health checks and signals are waiting on.
-    let request = tokio::task::spawn_blocking(move || read(request, &body))
-        .await
-        .map_err(|_| JsonError::Internal)?;
+    let request =
+        tokio::task::spawn_blocking(move || read(request, &body)).await.map_err(|_| JsonError::Internal)?;
     drop(turn);
     let request = request.inspect_err(|error| {
         if matches!(error, JsonError::Request(_)) {

@@ -3,16 +3,20 @@
 mod answer;
 mod question;
 
-use std::{error::Error as _, process::ExitCode, time::Duration};
+use std::{error::Error as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use tokio::runtime;
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
 
 use self::question::{Asked, Override};
 use super::{NO, Trouble, output::Output};
 use crate::{
+    dial::{Dial, Speaks},
     pb::{RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient},
-    settings::duration,
+    settings::{TlsFiles, duration},
 };
 
 /// Asks a running server what Envoy would ask, and prints what it answers for each descriptor.
@@ -28,7 +32,7 @@ pub(super) struct Arguments {
     /// The domain of the rules.
     #[arg(long, short)]
     domain: String,
-    /// Where the server listens for gRPC: host:port, or unix:/path of a socket.
+    /// Where the server listens for gRPC: host:port, https://host:port for TLS, or unix:/path of a socket.
     #[arg(long, short, value_name = "ADDRESS", default_value = "localhost:8081")]
     server: String,
     /// How many hits each descriptor costs.
@@ -49,9 +53,31 @@ pub(super) struct Arguments {
     /// How long to wait for each answer.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive)]
     timeout: Duration,
+    #[command(flatten)]
+    tls: Tls,
     /// Prints each answer as one JSON object on a line.
     #[arg(long)]
     json: bool,
+}
+
+/// What TLS takes, for a server that is named with https://.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Tls {
+    /// The authorities that the server's certificate is trusted from, PEM; else the system's.
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// The certificate that is shown to the server, PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// The key of that certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+}
+
+impl Tls {
+    fn files(&self) -> TlsFiles {
+        TlsFiles { authorities: self.ca.clone(), client: self.cert.clone().zip(self.key.clone()) }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -73,10 +99,12 @@ pub(super) fn run(arguments: &Arguments, out: &mut Output<'_>) -> anyhow::Result
     let request = question::request(arguments);
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut client = connect(arguments).await?;
+        let Arguments { server, timeout, tls, .. } = arguments;
+        let mut client = connect(server, tls, *timeout).await?;
         let mut tally = answer::Tally::default();
         for nth in 1..=arguments.times {
-            let response = ask(&mut client, &request, arguments).await?;
+            let response =
+                ask(&mut client, &request, *timeout).await.map_err(|status| no_answer(server, &status))?;
             tally.add(&response);
             if arguments.json {
                 out.json(&answer::printed(&arguments.descriptors, &response))?;
@@ -88,47 +116,56 @@ pub(super) fn run(arguments: &Arguments, out: &mut Output<'_>) -> anyhow::Result
     })
 }
 
-async fn connect(arguments: &Arguments) -> anyhow::Result<RateLimitServiceClient<Channel>> {
-    let server = &arguments.server;
+/// Connects to a server that is named as `--server` names it.
+pub(super) async fn connect(
+    server: &str,
+    tls: &Tls,
+    patience: Duration,
+) -> Result<RateLimitServiceClient<Channel>, Trouble> {
     let uri = if server.contains("://") || server.starts_with("unix:") {
-        server.clone()
+        server.to_owned()
     } else {
         format!("http://{server}")
     };
-    if uri.starts_with("https:") {
-        return Err(Trouble(format!(
-            "--server {server}: this build asks without TLS only: expected host:port or unix:/path"
-        ))
-        .into());
-    }
     let endpoint = Endpoint::from_shared(uri).map_err(|_| {
-        Trouble(format!("--server {server}: expected host:port or unix:/path, such as localhost:8081"))
-    })?;
-    let channel = endpoint.connect_timeout(arguments.timeout).connect().await;
-    let channel = channel.map_err(|error| {
         Trouble(format!(
-            "nobody answers at {server} ({}): start a server there with `tidegate serve`, or name another with --server",
-            root_cause(&error)
+            "{server}: expected host:port, https://host:port or unix:/path, such as localhost:8081"
+        ))
+    })?;
+    let endpoint = endpoint.connect_timeout(patience);
+    let channel = if endpoint.uri().scheme_str() == Some("https") {
+        let dial = Dial::to(endpoint.uri(), &tls.files(), Speaks::Http2, patience);
+        let dial = dial.map_err(|error| Trouble(format!("cannot speak TLS to {server}: {error}")))?;
+        endpoint.connect_with_connector(dial).await
+    } else {
+        endpoint.connect().await
+    };
+    let channel = channel.map_err(|error| {
+        let cause = root_cause(&error);
+        Trouble(format!(
+            "nobody answers at {server} ({cause}): start a server there with `tidegate serve`, or name another"
         ))
     })?;
     Ok(RateLimitServiceClient::new(channel))
 }
 
-async fn ask(
+/// One question. Errors: whatever the server, or the way to it, says instead of an answer.
+pub(super) async fn ask(
     client: &mut RateLimitServiceClient<Channel>,
     request: &RateLimitRequest,
-    arguments: &Arguments,
-) -> Result<RateLimitResponse, Trouble> {
+    patience: Duration,
+) -> Result<RateLimitResponse, Status> {
     let mut call = tonic::Request::new(request.clone());
-    call.set_timeout(arguments.timeout);
-    let answer = client.should_rate_limit(call).await;
-    answer.map(tonic::Response::into_inner).map_err(|status| {
-        let what = match status.message() {
-            "" => status.code().description(),
-            message => message,
-        };
-        Trouble(format!("{} answered with an error, {:?}: {what}", arguments.server, status.code()))
-    })
+    call.set_timeout(patience);
+    client.should_rate_limit(call).await.map(tonic::Response::into_inner)
+}
+
+fn no_answer(server: &str, status: &Status) -> Trouble {
+    let what = match status.message() {
+        "" => status.code().description(),
+        message => message,
+    };
+    Trouble(format!("{server} answered with an error, {:?}: {what}", status.code()))
 }
 
 /// The innermost error, which says what happened: "connection refused" rather than "transport error".

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::flags::SettingFlags;
+use super::{NO, flags::SettingFlags};
 use crate::{app, settings::Settings, telemetry::logs};
 
 /// Answers Envoy: the command that runs when none is named.
@@ -26,6 +26,9 @@ Examples:
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::read(&arguments.flags.given())?;
     logs::init(settings.log_level, settings.log_format)?;
-    app::run(&settings)?;
+    if let Err(error) = app::run(&settings) {
+        logs::fatal(&error);
+        return Ok(ExitCode::from(NO));
+    }
     Ok(ExitCode::SUCCESS)
 }

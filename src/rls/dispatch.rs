@@ -29,7 +29,14 @@ use super::{
     health::{Asker, Askers},
     request, response,
 };
-use crate::{pb::RateLimitResponse, store::Budget};
+use crate::{
+    decision::Answer,
+    descriptor,
+    limiter::DecideError,
+    pb::RateLimitResponse,
+    store::Budget,
+    telemetry::traces::{Trace, Tracer},
+};
 
 /// The path of the hot method.
 pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -47,6 +54,8 @@ pub(super) struct Dispatch<D> {
     /// This worker's share of the bound on calls in flight.
     pub(super) max_in_flight: usize,
     pub(super) counts: Arc<CachePadded<WorkerCounts>>,
+    /// `None`: no call is traced.
+    pub(super) tracer: Option<Tracer>,
     pub(super) routes: Routes,
     pub(super) askers: Arc<Askers>,
     /// Cancelled when the drain begins.
@@ -81,19 +90,41 @@ impl<D: Decide> Dispatch<D> {
             return Status::unavailable("too many calls in flight").into_http();
         };
         let budget = self.budgets.of(request.headers(), arrived);
+        let trace = self.tracer.as_ref().and_then(|tracer| tracer.begin(request.headers(), arrived));
         let request = request.map(|body| Timely { body, deadline: budget.deadline(), sleep: None });
-        let decide = tower::service_fn(|message| self.decide(message, budget));
-        Grpc::new(SmallCodec).max_decoding_message_size(MAX_MESSAGE).unary(decide, request).await
+        let decide = tower::service_fn(|message| self.decide(message, budget, trace.as_deref()));
+        let answer =
+            Grpc::new(SmallCodec).max_decoding_message_size(MAX_MESSAGE).unary(decide, request).await;
+        if let Some(trace) = trace {
+            trace.ends(answer.headers());
+        }
+        answer
     }
 
     async fn decide(
         &self,
         message: tonic::Request<Bytes>,
         budget: Budget,
+        trace: Option<&Trace>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
         let request = request::decode(message.into_inner()).inspect_err(|_| self.counts.invalid())?;
-        let answer = self.decider.decide(&request, budget).await?;
+        let answer = match trace {
+            None => self.decider.decide(&request, budget).await?,
+            Some(trace) => Box::pin(self.traced(&request, budget, trace)).await?,
+        };
         Ok(tonic::Response::new(response::write(answer)))
+    }
+
+    async fn traced(
+        &self,
+        request: &descriptor::Request,
+        budget: Budget,
+        trace: &Trace,
+    ) -> Result<Answer, DecideError> {
+        trace.asked(request);
+        let answer = self.decider.decide_traced(request, budget, trace).await?;
+        trace.answered(&answer);
+        Ok(answer)
     }
 
     /// Health, reflection, and what there is not.

@@ -24,7 +24,7 @@ use super::{
     listener::{Address, Listener},
     worker::{Terms, Worker},
 };
-use crate::{pb, tls::Tls};
+use crate::{pb, telemetry::traces::Tracer, tls::Tls};
 
 pub use super::{
     counts::{Counts, Method},
@@ -57,6 +57,8 @@ pub struct Options {
     pub ages: Ages,
     /// `None`: in the clear.
     pub tls: Option<Tls>,
+    /// `None`: no call is traced.
+    pub tracer: Option<Tracer>,
 }
 
 impl Options {
@@ -68,6 +70,7 @@ impl Options {
             budgets: Budgets::default(),
             ages: Ages::default(),
             tls: None,
+            tracer: None,
         }
     }
 
@@ -127,12 +130,14 @@ impl Server {
             let (sender, handovers) = mpsc::channel(MAX_HANDOVERS);
             let (counts, routes, drain) = (Arc::clone(counts), routes.clone(), drained.clone());
             let askers = health.askers();
-            let (decider, terms, budgets) = (decider.clone(), options.terms(), options.budgets);
+            let (decider, tracer) = (decider.clone(), options.tracer.clone());
+            let (terms, budgets) = (options.terms(), options.budgets);
             let max_in_flight = options.max_in_flight.get().div_ceil(options.n_workers.get());
             let worker = async move |up: Up| {
                 let decider = decider(index);
                 decider.ready().await;
-                let dispatch = Dispatch { decider, budgets, max_in_flight, counts, routes, askers, drain };
+                let dispatch =
+                    Dispatch { decider, budgets, max_in_flight, counts, tracer, routes, askers, drain };
                 up.now();
                 Worker::new(dispatch, terms).run(handovers).await
             };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// `1 t T TRUE true True 0 f F FALSE false False`, nothing else.
-pub(super) fn boolean(text: &str) -> Option<bool> {
+pub(crate) fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),

@@ -9,7 +9,7 @@ use super::{
     given::{Given, Origin},
     sink::{METRICS_PATH, PROMETHEUS_PORT},
     value::{Addresses, Auto, Count, HeaderName, Host, Password, Presence, Span, Text, Value},
-    words::{BackendType, ConfigType, LogFormat, LogLevel, StatsdProtocol},
+    words::{BackendType, ConfigType, LogFormat, LogLevel, OtlpProtocol, StatsdProtocol},
     xds::Map,
 };
 use crate::{
@@ -408,6 +408,56 @@ settings! {
     PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS prometheus_response_time_as_milliseconds: bool = false, "the reference's";
     /// How many names that callers bring are kept apart (`detailed_metric`, `value_to_metric`, limits of requests). What is above is counted as `_other`.
     STATS_MAX_NAMES stats_max_names: Count<1, 10_000_000> = Count::new(10_000), "at some 400 bytes each, 4 MB, and a page that Prometheus reads in a moment";
+
+"Tracing":
+    /// Whether calls are traced: spans go to an OpenTelemetry collector. See [tracing](tracing.md).
+    TRACING_ENABLED tracing_enabled: bool = false, "the reference's";
+    /// How spans are sent: `http` (OTLP, protobuf) or `grpc`. Empty means http.
+    TRACING_EXPORTER_PROTOCOL tracing_exporter_protocol: OtlpProtocol = OtlpProtocol::Http, "the reference's";
+    /// The resource's `service.name`.
+    TRACING_SERVICE_NAME tracing_service_name: Text = Text::new("RateLimit"), "the reference's";
+    /// The resource's `service.namespace`.
+    TRACING_SERVICE_NAMESPACE tracing_service_namespace: Text = Text::new(""), "the reference's";
+    /// The resource's `service.instance.id`. Empty: a random UUID for each start.
+    TRACING_SERVICE_INSTANCE_ID tracing_service_instance_id: Text = Text::new(""), "the reference's";
+    /// The share of calls that are traced, from 0 to 1, where the caller has not decided; its decision goes before.
+    TRACING_SAMPLING_RATE tracing_sampling_rate: f64 = 1.0, "the reference's; Envoy's own sampling decides before";
+    /// Where the collector is, as a URL. `/v1/traces` is added for http.
+    OTEL_EXPORTER_OTLP_ENDPOINT otel_exporter_otlp_endpoint: Addresses = Addresses::new(""), "OpenTelemetry's: http://localhost:4318, for grpc http://localhost:4317";
+    /// The same for traces alone, used as it is. It goes before the other.
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT otel_exporter_otlp_traces_endpoint: Addresses = Addresses::new(""), "as OTEL_EXPORTER_OTLP_ENDPOINT";
+    /// Headers for the collector, `name=value,name=value`; `%2C` for a comma in a value.
+    OTEL_EXPORTER_OTLP_HEADERS otel_exporter_otlp_headers: Password = Password::NONE, "a collector in the cluster asks for none";
+    /// The same for traces alone. It goes before the other.
+    OTEL_EXPORTER_OTLP_TRACES_HEADERS otel_exporter_otlp_traces_headers: Password = Password::NONE, "as OTEL_EXPORTER_OTLP_HEADERS";
+    /// The longest that sending one batch may take, in milliseconds.
+    OTEL_EXPORTER_OTLP_TIMEOUT otel_exporter_otlp_timeout: Text = Text::new("10000"), "OpenTelemetry's";
+    /// The same for traces alone. It goes before the other.
+    OTEL_EXPORTER_OTLP_TRACES_TIMEOUT otel_exporter_otlp_traces_timeout: Text = Text::new(""), "as OTEL_EXPORTER_OTLP_TIMEOUT";
+    /// File with the authorities that an https collector's certificate is trusted from, PEM. If it is empty, the system's are.
+    OTEL_EXPORTER_OTLP_CERTIFICATE otel_exporter_otlp_certificate: Text = Text::new(""), "OpenTelemetry's";
+    /// The same for traces alone. It goes before the other.
+    OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE otel_exporter_otlp_traces_certificate: Text = Text::new(""), "as OTEL_EXPORTER_OTLP_CERTIFICATE";
+    /// File with the certificate that is shown to the collector, PEM. It needs its key.
+    OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE otel_exporter_otlp_client_certificate: Text = Text::new(""), "OpenTelemetry's";
+    /// The same for traces alone. It goes before the other.
+    OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE otel_exporter_otlp_traces_client_certificate: Text = Text::new(""), "as OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
+    /// File with the key of that certificate, PEM.
+    OTEL_EXPORTER_OTLP_CLIENT_KEY otel_exporter_otlp_client_key: Text = Text::new(""), "OpenTelemetry's";
+    /// The same for traces alone. It goes before the other.
+    OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY otel_exporter_otlp_traces_client_key: Text = Text::new(""), "as OTEL_EXPORTER_OTLP_CLIENT_KEY";
+    /// Further attributes of the resource, `key=value,key=value`. The three TRACING_SERVICE_ settings go before.
+    OTEL_RESOURCE_ATTRIBUTES otel_resource_attributes: Text = Text::new(""), "the reference's";
+    /// The resource's `service.name` if TRACING_SERVICE_NAME is not set.
+    OTEL_SERVICE_NAME otel_service_name: Text = Text::new(""), "what was set beats a default";
+    /// How many spans may wait to be sent; more are dropped and counted.
+    OTEL_BSP_MAX_QUEUE_SIZE otel_bsp_max_queue_size: Text = Text::new("2048"), "OpenTelemetry's; at most some 10 MB";
+    /// How many spans are sent at once, at most.
+    OTEL_BSP_MAX_EXPORT_BATCH_SIZE otel_bsp_max_export_batch_size: Text = Text::new("512"), "OpenTelemetry's";
+    /// How long a span waits for others to be sent with, in milliseconds.
+    OTEL_BSP_SCHEDULE_DELAY otel_bsp_schedule_delay: Text = Text::new("5000"), "OpenTelemetry's";
+    /// The longest that sending one batch may take with all its attempts, in milliseconds.
+    OTEL_BSP_EXPORT_TIMEOUT otel_bsp_export_timeout: Text = Text::new("30000"), "OpenTelemetry's";
 
 "Process":
     /// How many threads answer calls. `auto`: as many as there are cores.

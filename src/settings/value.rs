@@ -90,6 +90,22 @@ impl Value for f32 {
     }
 }
 
+impl Value for f64 {
+    const KIND: &'static str = "number";
+
+    fn parse(text: &str) -> Option<Self> {
+        go::float(text)
+    }
+
+    fn expected() -> String {
+        "a number such as 0.1".to_owned()
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 /// Any text, also none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text(Cow<'static, str>);
@@ -135,6 +151,11 @@ impl Password {
     pub fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// `None` if there is none.
+    pub fn non_empty(&self) -> Option<&str> {
+        Some(self.reveal()).filter(|text| !text.is_empty())
+    }
 }
 
 impl fmt::Debug for Password {
@@ -171,6 +192,11 @@ impl Addresses {
 
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// `None` for an empty text.
+    pub fn non_empty(&self) -> Option<&str> {
+        Some(self.reveal()).filter(|text| !text.is_empty())
     }
 }
 

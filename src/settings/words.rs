@@ -32,11 +32,20 @@ pub enum StatsdProtocol {
 /// The least severe lines that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
+    Panic,
+    Fatal,
     Error,
     Warn,
     Info,
     Debug,
     Trace,
+}
+
+/// How spans are sent to a collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    Http,
+    Grpc,
 }
 
 /// Makes a value of an enum: the words that mean each variant, the first of them the one that is shown.
@@ -77,10 +86,14 @@ words! {
     Auto: "", Redis: "redis", Memory: "memory", Memcache: "memcache"
 }
 
-// Nothing here is logged above error, so the reference's two higher levels mean that.
+words! {
+    OtlpProtocol, str::to_owned, "http or grpc";
+    Http: "http" | "", Grpc: "grpc"
+}
+
 words! {
     LogLevel, str::to_ascii_uppercase, "panic, fatal, error, warn, warning, info, debug or trace, in any case";
-    Error: "ERROR" | "PANIC" | "FATAL", Warn: "WARN" | "WARNING", Info: "INFO", Debug: "DEBUG", Trace: "TRACE"
+    Panic: "PANIC", Fatal: "FATAL", Error: "ERROR", Warn: "WARN" | "WARNING", Info: "INFO", Debug: "DEBUG", Trace: "TRACE"
 }
 
 words! {

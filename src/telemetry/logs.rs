@@ -1,12 +1,16 @@
 //! Log lines: to standard error, one line each, as text like the reference's or as JSON.
 //!
-//! **Invariant:** one event is one line, whatever is in its values; in JSON it is one valid object.
+//! **Invariant:** one event is one line, whatever is in its values; in JSON it is one valid object. A line is bounded.
 
-use std::{fmt, io};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    fmt, io,
+    panic::PanicHookInfo,
+};
 
 use serde_json::{Map, Value};
 use tracing::{
-    Event, Level, Subscriber,
+    Event, Level, Metadata, Subscriber,
     field::{Field, Visit},
     level_filters::LevelFilter,
 };
@@ -24,11 +28,36 @@ use tracing_subscriber::{
 
 use crate::settings::{LogFormat, LogLevel};
 
-/// Sends the log lines of the whole process to standard error.
+/// Targets of lines that are more than errors: why the process ends, and a panic. `tracing` has no levels for these.
+const FATAL: &str = "tidegate::fatal";
+const PANIC: &str = "tidegate::panic";
+
+/// The most of one text that is written, in bytes.
+const MAX_TEXT: usize = 16 << 10;
+
+/// Sends the log lines of the whole process to standard error, and what is said of a panic, too.
 ///
 /// Errors: they already go somewhere.
 pub fn init(level: LogLevel, format: LogFormat) -> Result<(), TryInitError> {
-    subscriber(level, format, io::stderr).try_init()
+    subscriber(level, format, io::stderr).try_init()?;
+    std::panic::set_hook(Box::new(panicked));
+    Ok(())
+}
+
+/// Says why the process ends.
+pub fn fatal(error: &anyhow::Error) {
+    tracing::error!(target: FATAL, "{error:#}");
+}
+
+fn panicked(info: &PanicHookInfo<'_>) {
+    let message = info.payload_as_str().unwrap_or("a panic without a message");
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!(target: PANIC, place, %backtrace, "{message}");
+    } else {
+        tracing::error!(target: PANIC, place, "{message}");
+    }
 }
 
 /// The same, to anywhere and for whoever is given it.
@@ -45,11 +74,17 @@ where
 fn filter(level: LogLevel) -> Targets {
     let ours = level_filter(level);
     let theirs = if level == LogLevel::Trace { ours } else { ours.min(LevelFilter::INFO) };
-    Targets::new().with_default(theirs).with_target("tidegate", ours)
+    let fatal = if level == LogLevel::Panic { LevelFilter::OFF } else { LevelFilter::ERROR };
+    Targets::new()
+        .with_default(theirs)
+        .with_target("tidegate", ours)
+        .with_target(FATAL, fatal)
+        .with_target(PANIC, LevelFilter::ERROR)
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {
     match level {
+        LogLevel::Panic | LogLevel::Fatal => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
@@ -59,8 +94,10 @@ fn level_filter(level: LogLevel) -> LevelFilter {
 }
 
 /// The level as the reference names it.
-fn level_name(level: Level) -> &'static str {
-    match level {
+fn level_name(metadata: &Metadata<'_>) -> &'static str {
+    match *metadata.level() {
+        Level::ERROR if metadata.target() == FATAL => "fatal",
+        Level::ERROR if metadata.target() == PANIC => "panic",
         Level::ERROR => "error",
         Level::WARN => "warning",
         Level::INFO => "info",
@@ -86,12 +123,17 @@ where
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut said = Said::default();
         event.record(&mut said);
-        let level = level_name(*event.metadata().level());
+        let level = level_name(event.metadata());
         match self.0 {
-            LogFormat::Text => said.text(&mut writer, &time, level),
+            LogFormat::Text => said.text(&mut writer, whole_seconds(&time), level),
             LogFormat::Json => said.json(&mut writer, time, level),
         }
     }
+}
+
+/// The moment without its fraction and its `Z`: the reference's text has none, and readers of times may not expect one.
+fn whole_seconds(time: &str) -> &str {
+    time.split(['.', 'Z']).next().unwrap_or(time)
 }
 
 /// What an event says: its message and its fields, in their order.
@@ -103,7 +145,7 @@ struct Said {
 
 impl Said {
     fn text(&self, writer: &mut Writer<'_>, time: &str, level: &str) -> fmt::Result {
-        write!(writer, "time=\"{time}\" level={level} msg=")?;
+        write!(writer, "time=\"{time}Z\" level={level} msg=")?;
         quote(writer, &self.message)?;
         for (name, value) in &self.fields {
             write!(writer, " {name}=")?;
@@ -135,21 +177,19 @@ impl Said {
 
 impl Visit for Said {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            _ => self.add(field, format!("{value:?}")),
-        }
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
+        let text = cut(value);
         match field.name() {
-            "message" => value.clone_into(&mut self.message),
-            _ => self.add(field, value),
+            "message" => self.message = text,
+            _ => self.add(field, text),
         }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.add(field, value.to_string());
+        self.record_str(field, &value.to_string());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
@@ -167,6 +207,15 @@ impl Visit for Said {
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.add(field, value);
     }
+}
+
+/// The text, or its beginning and how long it is.
+fn cut(text: &str) -> String {
+    if text.len() <= MAX_TEXT {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(MAX_TEXT);
+    format!("{}… ({} bytes)", text.get(..end).unwrap_or_default(), text.len())
 }
 
 /// Whether text can stand in a line without quotes.
@@ -194,96 +243,4 @@ fn quote(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-
-    /// What is logged while `act` runs.
-    fn logged(level: LogLevel, format: LogFormat, act: impl FnOnce()) -> String {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&lines);
-        let subscriber = subscriber(level, format, move || Sink(Arc::clone(&sink)));
-        tracing::subscriber::with_default(subscriber, act);
-        String::from_utf8(lines.lock().unwrap().clone()).unwrap()
-    }
-
-    struct Sink(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Sink {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// Every character that could end a line or a string before its time.
-    const NASTY: &str = "a\nb\r\"c\"\\ \u{0}\u{1b}[31m\u{85}\u{2028}{é}";
-
-    #[test]
-    fn text_has_the_shape_of_the_reference() {
-        let line = logged(LogLevel::Info, LogFormat::Text, || {
-            tracing::warn!(
-                port = 8081_u16,
-                path = "/a b",
-                file = "x.yaml",
-                ok = true,
-                empty = "",
-                "listening"
-            );
-        });
-        let (time, rest) = line.strip_prefix("time=\"").unwrap().split_once('"').unwrap();
-        assert!(time.len() >= 20 && time.ends_with('Z') && time.contains('T'), "{time}");
-        assert_eq!(
-            rest,
-            " level=warning msg=\"listening\" port=8081 path=\"/a b\" file=x.yaml ok=true empty=\"\"\n"
-        );
-    }
-
-    #[test]
-    fn json_is_one_object_a_line_whatever_is_in_it() {
-        let lines = logged(LogLevel::Debug, LogFormat::Json, || {
-            tracing::debug!(value = NASTY, level = "mine", n = -5, ratio = f64::NAN, "{NASTY}");
-            tracing::error!(error = &io::Error::other(NASTY) as &dyn std::error::Error, "second");
-        });
-        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines[0]["@message"], NASTY);
-        assert_eq!(lines[0]["value"], NASTY);
-        assert_eq!((&lines[0]["level"], &lines[0]["n"]), (&"debug".into(), &(-5).into()));
-        assert!(lines[0]["@timestamp"].as_str().unwrap().ends_with('Z'));
-        assert_eq!((&lines[1]["level"], &lines[1]["error"]), (&"error".into(), &NASTY.into()));
-    }
-
-    #[test]
-    fn text_is_one_line_whatever_is_in_it() {
-        let lines = logged(
-            LogLevel::Info,
-            LogFormat::Text,
-            || tracing::info!(value = NASTY, debug = ?NASTY, "{NASTY}"),
-        );
-        assert_eq!(lines.chars().filter(|c| c.is_control() || *c == '\u{2028}').collect::<String>(), "\n");
-        assert!(lines.contains(r#"msg="a\nb\r\"c\"\\ \u0000\u001b[31m\u0085\u2028{é}""#), "{lines}");
-    }
-
-    #[test]
-    fn only_lines_that_are_severe_enough_are_written() {
-        let all = || {
-            tracing::error!("1");
-            tracing::warn!("2");
-            tracing::info!("3");
-            tracing::debug!("4");
-            tracing::trace!("5");
-        };
-        for (n, level) in [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace]
-            .into_iter()
-            .enumerate()
-        {
-            assert_eq!(logged(level, LogFormat::Text, all).lines().count(), n + 1, "{level:?}");
-        }
-    }
-}
+mod tests;

@@ -35,6 +35,26 @@ impl CallOutcome {
     }
 }
 
+/// What became of a finished span of a traced call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanOutcome {
+    Sent,
+    /// The queue was full, or the collector did not take it.
+    Dropped,
+}
+
+impl SpanOutcome {
+    pub const ALL: [Self; 2] = [Self::Sent, Self::Dropped];
+
+    /// The label value in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 /// Upper bounds of the latency buckets, in microseconds: from a decision in memory to the longest budget.
 const BUCKETS: [u64; 14] =
     [25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000];
@@ -99,6 +119,7 @@ pub struct Metrics {
     reloads_ok: AtomicU64,
     reloads_failed: AtomicU64,
     last_reload_failed: AtomicU64,
+    spans: [AtomicU64; SpanOutcome::ALL.len()],
 }
 
 impl Metrics {
@@ -146,6 +167,18 @@ impl Metrics {
     pub fn reload_failed(&self) {
         self.reloads_failed.fetch_add(1, Ordering::Relaxed);
         self.last_reload_failed.store(1, Ordering::Relaxed);
+    }
+
+    /// Counts `n` finished spans.
+    pub fn spans(&self, outcome: SpanOutcome, n: usize) {
+        if let Some(cell) = self.spans.get(outcome as usize) {
+            cell.fetch_add(u64::try_from(n).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// Spans that ended so.
+    pub fn n_spans(&self, outcome: SpanOutcome) -> u64 {
+        self.spans.get(outcome as usize).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     pub fn calls(&self, outcome: CallOutcome) -> u64 {

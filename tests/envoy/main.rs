@@ -18,9 +18,13 @@ mod load;
 mod restarts;
 mod tcp;
 mod tls;
+mod traces;
 
 #[path = "../support/authority.rs"]
 mod authority;
+#[path = "../tracing/collector.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod collector;
 #[path = "../support/http.rs"]
 mod http;
 #[path = "../support/port.rs"]

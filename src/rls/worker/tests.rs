@@ -55,6 +55,7 @@ impl Running {
             budgets: Budgets::default(),
             max_in_flight: NonZeroUsize::get(MAX_IN_FLIGHT),
             counts: Arc::clone(&counts.workers()[0]),
+            tracer: None,
             routes: Routes::default(),
             askers: Arc::default(),
             drain: CancellationToken::new(),

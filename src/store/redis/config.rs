@@ -8,7 +8,7 @@ mod tests;
 
 use std::{fmt, time::Duration};
 
-pub use address::{Endpoint, Server, masked};
+pub use address::{Endpoint, Server, masked, unescaped};
 
 use super::tls::TlsConfig;
 

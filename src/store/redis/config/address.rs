@@ -139,7 +139,7 @@ pub fn masked(text: &str) -> String {
 }
 
 /// Undoes `%XX`; what is no escape stays.
-fn unescaped(text: &str) -> String {
+pub fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
