@@ -46,12 +46,15 @@ const EVERY: u64 = 100;
 /// Callgrind makes everything some fifty times slower.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Server(Child, tempfile::TempDir);
+struct Server {
+    process: Child,
+    _folder: tempfile::TempDir,
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -67,7 +70,7 @@ fn start_redis() -> (Server, String) {
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         std::thread::yield_now();
     }
-    (Server(process, folder), format!("127.0.0.1:{port}"))
+    (Server { process, _folder: folder }, format!("127.0.0.1:{port}"))
 }
 
 fn kept(what: &str) -> local::Options {

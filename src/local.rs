@@ -124,11 +124,10 @@ impl Local {
         let Some(memo) = &self.memo else { return };
         for (place, (charge, outcome)) in charges.iter().zip(outcomes).enumerate() {
             match (charge.cost, outcome) {
+                (Cost::Charge(_), Ok(charged)) if !charged.admitted && !says_the_limit(charge) => {}
                 (Cost::Charge(hits), Ok(charged)) if !charged.admitted => {
-                    if says_the_limit(charge) {
-                        let least = least_refused(charge.limit, hits, charged);
-                        memo.remember(charge.key.id(), charge.limit, least, now, charged.reset_after);
-                    }
+                    let least = least_refused(charge.limit, hits, charged);
+                    memo.remember(charge.key.id(), charge.limit, least, now, charged.reset_after);
                 }
                 (Cost::Charge(_), Ok(_)) if asks.get(place).copied().unwrap_or(false) => {
                     memo.lift(charge.key.id(), now);

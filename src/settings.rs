@@ -9,6 +9,7 @@ mod error;
 mod given;
 mod go;
 mod markdown;
+mod memcached;
 mod redis;
 mod rules_source;
 mod sink;
@@ -161,7 +162,7 @@ impl Settings {
     /// Errors: all problems, not only the first.
     pub fn read(given: &Given) -> Result<Self, SettingsError> {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        let values = Values::read(given, &mut problems);
+        let values = Values::read(given, &mut problems, &mut warnings);
         let grpc = grpc_listener(&values, &mut problems);
         let rules = rules_source::choose(&values, given);
         let control_plane = xds::choose(&values, &mut problems, &mut warnings);
@@ -294,6 +295,7 @@ fn non_zero_usize(n: u32) -> Option<NonZeroUsize> {
 
 /// Warns of what is legal and probably not meant.
 fn warn(values: &Values, given: &Given, warnings: &mut Vec<String>) {
+    memcached::warn(values, warnings);
     let ratio = values.near_limit_ratio.value;
     if !(0.0..=1.0).contains(&ratio) {
         let effect = if ratio < 0.0 { "every hit" } else { "no hit" };

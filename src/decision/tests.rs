@@ -277,3 +277,20 @@ fn shadow_hits_are_over_limit_hits_too() {
     assert_eq!(verdict, Verdict::Shadow);
     assert_eq!((counted.over_limit, counted.shadow_mode, counted.near_limit), (2, 2, 1));
 }
+
+/// The reference's `over_limit_with_local_cache`, in shadow mode too.
+#[test]
+fn what_is_refused_from_memory_is_told_apart() {
+    let shadow = rule(true, false);
+    for rule in [None, Some(&shadow)] {
+        let mut finding = counted(rule, 5, 5, 3);
+        for (said_by, from_memory) in [(By::Store, 0), (By::Memo, 3)] {
+            if let Finding::Counted { by, .. } = &mut finding {
+                *by = said_by;
+            }
+            let (_, c) = tally(&finding, &Modes::default()).unwrap();
+            assert_eq!((c.total, c.over_limit, c.over_limit_with_local_cache), (3, 3, from_memory));
+            assert_eq!(c.shadow_mode, if rule.is_some() { 3 } else { 0 });
+        }
+    }
+}

@@ -27,7 +27,8 @@ use super::{
     codec::SmallCodec,
     counts::{Method as Called, WorkerCounts},
     health::{Asker, Askers},
-    request, response,
+    request::{self, UnreadableError},
+    response,
 };
 use crate::{
     decision::Answer,
@@ -107,7 +108,11 @@ impl<D: Decide> Dispatch<D> {
         budget: Budget,
         trace: Option<&Trace>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        let request = request::decode(message.into_inner()).inspect_err(|_| self.counts.invalid())?;
+        let request = request::decode(message.into_inner()).inspect_err(|error| {
+            if matches!(error, UnreadableError::Request(_)) {
+                self.counts.invalid();
+            }
+        })?;
         let answer = match trace {
             None => self.decider.decide(&request, budget).await?,
             Some(trace) => Box::pin(self.traced(&request, budget, trace)).await?,

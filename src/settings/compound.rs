@@ -109,36 +109,6 @@ impl<T: Value> Value for OrDefault<T> {
     }
 }
 
-/// A port whose variable Kubernetes sets to something else where there is a Service of that name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServicePort {
-    Port(u16),
-    /// `tcp://10.0.0.1:8125`: meant for programs that look for that Service.
-    Link(Cow<'static, str>),
-}
-
-impl Value for ServicePort {
-    const KIND: &'static str = u16::KIND;
-
-    fn parse(text: &str) -> Option<Self> {
-        if text.starts_with("tcp://") || text.starts_with("udp://") {
-            return Some(Self::Link(Cow::Owned(text.to_owned())));
-        }
-        u16::parse(text).map(Self::Port)
-    }
-
-    fn expected() -> String {
-        u16::expected()
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Self::Port(port) => port.to_string(),
-            Self::Link(link) => link.clone().into_owned(),
-        }
-    }
-}
-
 /// A path of HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpPath(Cow<'static, str>);
@@ -204,12 +174,5 @@ mod tests {
         ] {
             assert_eq!(shown::<ListenAddress>(text).as_deref(), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn what_kubernetes_sets_is_not_a_mistake() {
-        assert_eq!(ServicePort::parse("8125"), Some(ServicePort::Port(8125)));
-        assert!(matches!(ServicePort::parse("tcp://10.0.0.1:8125"), Some(ServicePort::Link(_))));
-        assert_eq!(ServicePort::parse("statsd"), None);
     }
 }

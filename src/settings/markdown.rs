@@ -10,7 +10,7 @@ const INTRODUCTION: &str = "\
 This file is made by `tidegate settings --markdown`.
 
 Settings are environment variables, read once at the start. `tidegate serve` takes each as a flag too (`GRPC_PORT` is
-`--grpc-port`), and a flag beats the environment. Variables that are not listed here are ignored, except those of the reference that ask for what this version lacks: they are refused or warned of. `tidegate settings` prints what is in
+`--grpc-port`), and a flag beats the environment. Variables that are not listed here are ignored. `tidegate settings` prints what is in
 force and where it comes from.
 
 Names, defaults and spellings are those of `envoyproxy/ratelimit` where it has the setting:
@@ -22,7 +22,9 @@ Names, defaults and spellings are those of `envoyproxy/ratelimit` where it has t
 - address: `host:port`, or `:port` for all addresses
 - header name: letters, digits and any of ``!#$%&'*+-.^_`|~``
 - `auto`, where it is a default, may be written too
+- anything: read by nothing, so that nothing it says is an error
 - a variable that is set but empty is an empty text, list or map, or the default of an address or a path; for every other kind it is an error
+- a variable that Kubernetes has set for a Service (`GRPC_PORT=tcp://10.0.0.1:8081` where a Service is called `grpc`) is passed over, with a warning
 
 All that is wrong is reported at once, and the program does not start.
 

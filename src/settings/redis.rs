@@ -9,8 +9,9 @@ use super::{
     Settings,
     error::Problem,
     given::Given,
+    go,
     table::{Read, Values},
-    value::{Addresses, Password, Text, Value},
+    value::{Addresses, Password, Unused, Value},
 };
 use crate::store::redis::{
     config::{Auth, KeyStyle, RedisConfig, Server, SocketType, Startup, Topology, TopologyKind},
@@ -58,7 +59,7 @@ struct Pool<'v> {
     sentinel_auth: &'v Read<Password>,
     tls: bool,
     timeout: Duration,
-    size: &'v Read<i64>,
+    size: &'v Read<Unused>,
     /// Settings that change nothing: the name, whether it is set, and why it changes nothing.
     idle: [(&'static str, bool, &'static str); 4],
 }
@@ -159,7 +160,7 @@ fn per_second(values: &Values) -> Pool<'_> {
 }
 
 /// `WAIT` is what nearly every manifest says, and as near to what happens as any other word.
-fn is_no_wait(behavior: &Read<Text>) -> bool {
+fn is_no_wait(behavior: &Read<Unused>) -> bool {
     behavior.is_set() && !behavior.value.as_str().eq_ignore_ascii_case("WAIT")
 }
 
@@ -229,8 +230,9 @@ impl Pool<'_> {
     }
 
     fn warn(&self, n_workers: usize, warnings: &mut Vec<String>) {
-        let size = self.size.value;
-        if self.size.is_set() && usize::try_from(size).unwrap_or(0) < n_workers {
+        let size = self.size.value.as_str();
+        let connections = go::integer(size).and_then(|size| usize::try_from(size).ok());
+        if self.size.is_set() && connections.is_none_or(|connections| connections < n_workers) {
             warnings.push(format!(
                 "{}={size}: each of the {n_workers} threads has a connection of its own to each server",
                 self.size_name

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::{
     Endpoint,
-    compound::{HttpPath, ListenAddress, Pairs, ServicePort},
+    compound::{HttpPath, ListenAddress, Pairs},
     error::Problem,
     given::Given,
     table::{Read, Values},
@@ -14,9 +14,6 @@ use super::{
     words::StatsdProtocol,
 };
 use crate::stats::{Mogrifier, Protocol, Target};
-
-/// Statsd's own port.
-const STATSD_PORT: u16 = 8_125;
 
 /// Where Prometheus looks for metrics, unless it is told otherwise.
 pub(super) const PROMETHEUS_PORT: u16 = 9_090;
@@ -82,11 +79,11 @@ pub(super) fn choose(
     let sink = match which(values, problems, warnings) {
         Choice::Off => StatsSink::Off,
         Choice::Statsd => {
-            StatsSink::Send(target(values, values.use_statsd.is_set() && values.use_statsd.value, warnings))
+            StatsSink::Send(target(values, values.use_statsd.is_set() && values.use_statsd.value))
         }
         Choice::DogStatsd => {
             let mogrifiers = mogrifiers(values, given, problems);
-            let target = target(values, true, warnings);
+            let target = target(values, true);
             StatsSink::Send(Target { protocol: Protocol::Udp, dogstatsd: Some(mogrifiers), ..target })
         }
         Choice::Prometheus => StatsSink::Prometheus(prometheus(values)),
@@ -130,24 +127,14 @@ fn which(values: &Values, problems: &mut Vec<Problem>, warnings: &mut Vec<String
     }
 }
 
-fn target(values: &Values, is_wanted: bool, warnings: &mut Vec<String>) -> Target {
-    let port = match &values.statsd_port.value {
-        ServicePort::Port(port) => *port,
-        ServicePort::Link(link) => {
-            warnings.push(format!(
-                "STATSD_PORT={link}: Kubernetes sets this for the Service called `statsd`; port {STATSD_PORT} is used. Set \
-                 `enableServiceLinks: false` in the pod's spec, or STATSD_PORT there yourself"
-            ));
-            STATSD_PORT
-        }
-    };
+fn target(values: &Values, is_wanted: bool) -> Target {
     let protocol = match values.statsd_protocol.value {
         StatsdProtocol::Tcp => Protocol::Tcp,
         StatsdProtocol::Udp => Protocol::Udp,
     };
     Target {
         host: values.statsd_host.value.as_str().to_owned(),
-        port,
+        port: values.statsd_port.value,
         protocol,
         dogstatsd: None,
         tags: values.extra_tags.value.0.clone(),

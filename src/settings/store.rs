@@ -136,7 +136,8 @@ fn wanted(values: &Values, given: &Given, problems: &mut Vec<Problem>) -> (bool,
                 found: Some(backend.show()),
                 expected: BackendType::expected(),
                 help: Some(
-                    "memcached is not supported: it cannot count and expire in one step. For one node, set BACKEND_TYPE=memory"
+                    "memcached is not supported: it cannot count and expire in one step. Replicas share a Redis or a Valkey: \
+                     set BACKEND_TYPE=redis and REDIS_URL. For one replica, set BACKEND_TYPE=memory"
                         .to_owned(),
                 ),
             });

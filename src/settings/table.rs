@@ -4,11 +4,11 @@
 //! settings mean together.
 
 use super::{
-    compound::{HttpPath, ListenAddress, NameList, OrDefault, Pairs, ServicePort},
+    compound::{HttpPath, ListenAddress, NameList, OrDefault, Pairs},
     error::Problem,
     given::{Given, Origin},
     sink::{METRICS_PATH, PROMETHEUS_PORT},
-    value::{Addresses, Auto, Count, HeaderName, Host, Password, Presence, Span, Text, Value},
+    value::{Addresses, Auto, Count, HeaderName, Host, Password, Presence, Span, Text, Unused, Value},
     words::{BackendType, ConfigType, LogFormat, LogLevel, OtlpProtocol, StatsdProtocol},
     xds::Map,
 };
@@ -87,10 +87,22 @@ fn shown<T: Value>(value: &T) -> String {
 }
 
 /// The value of one setting. One that cannot be read is a problem, and its default stands in for it.
-fn read<T: Value>(name: &'static str, default: T, given: &Given, problems: &mut Vec<Problem>) -> Read<T> {
+fn read<T: Value>(
+    name: &'static str,
+    default: T,
+    given: &Given,
+    problems: &mut Vec<Problem>,
+    warnings: &mut Vec<String>,
+) -> Read<T> {
     let Some((found, origin)) = given.value(name) else {
         return Read { value: default, origin: Origin::Default };
     };
+    if origin == Origin::Environment
+        && let Some(warning) = service_link(name, &found.to_string_lossy(), || default.show())
+    {
+        warnings.push(warning);
+        return Read { value: default, origin: Origin::Default };
+    }
     match found.to_str().and_then(T::parse) {
         Some(value) => Read { value, origin },
         None => {
@@ -112,15 +124,33 @@ fn help(name: &str, found: &str, origin: Origin, default: impl Fn() -> String) -
     if origin == Origin::Flag {
         return None;
     }
-    if found.starts_with("tcp://") || found.starts_with("udp://") {
-        let service = name.strip_suffix("_PORT").map(|name| name.to_ascii_lowercase().replace('_', "-"));
-        let service = service.map_or("another".to_owned(), |name| format!("the one called `{name}`"));
+    if is_link(found) {
         return Some(format!(
-            "Kubernetes sets variables like this for each Service in the namespace, here {service}: set \
-             `enableServiceLinks: false` in the pod's spec, or set {name} there yourself"
+            "Kubernetes sets variables like this for each Service in the namespace: set `enableServiceLinks: false` in the \
+             pod's spec, or set {name} there yourself"
         ));
     }
     found.is_empty().then(|| format!("it is set, but empty: unset it for the default, {}", default()))
+}
+
+fn is_link(found: &str) -> bool {
+    ["tcp://", "udp://", "sctp://"].iter().any(|scheme| found.starts_with(scheme))
+}
+
+/// What to say of a variable that Kubernetes has set: for a Service called `grpc` each pod of its namespace gets
+/// `GRPC_PORT=tcp://…`, unless its own manifest sets `GRPC_PORT`. So nobody has, and the default is what is meant.
+fn service_link(name: &str, found: &str, default: impl Fn() -> String) -> Option<String> {
+    let service = name.strip_suffix("_PORT")?.to_ascii_lowercase().replace('_', "-");
+    let instead = match default() {
+        default if default.is_empty() => "it is passed over".to_owned(),
+        default => format!("{default} is used"),
+    };
+    is_link(found).then(|| {
+        format!(
+            "{name}={found}: Kubernetes sets this for the Service called `{service}`; {instead}. Set \
+             `enableServiceLinks: false` in the pod's spec, or {name} itself"
+        )
+    })
 }
 
 macro_rules! settings {
@@ -146,10 +176,10 @@ macro_rules! settings {
         ];
 
         impl Values {
-            /// Reads every setting, and adds a problem for each that cannot be read.
-            pub fn read(given: &Given, problems: &mut Vec<Problem>) -> Self {
+            /// Reads every setting, and adds a problem for each that cannot be read, a warning for each that is passed over.
+            pub fn read(given: &Given, problems: &mut Vec<Problem>, warnings: &mut Vec<String>) -> Self {
                 Self {
-                    $($($field: read(stringify!($name), $default, given, problems),)+)+
+                    $($($field: read(stringify!($name), $default, given, problems, warnings),)+)+
                 }
             }
 
@@ -257,7 +287,7 @@ settings! {
     /// A connection on which nothing arrives for so long is asked for a sign of life, and given up 20 s later.
     XDS_CLIENT_KEEPALIVE_INTERVAL xds_client_keepalive_interval: Span<1_000, YEAR> = Span::secs(330), "above five minutes: servers in Go hang up on who asks more often, unless they are told not to";
     /// Without an effect, as in the reference: the XDS_CLIENT_BACKOFF_ settings say when to try again.
-    CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL config_grpc_xds_server_connect_retry_interval: Span<0, YEAR> = Span::secs(3), "the reference's";
+    CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL config_grpc_xds_server_connect_retry_interval: Unused = Unused::new("3s"), "the reference's";
     /// A directory in which the last good snapshot is kept, so that a restart while the control plane is away still limits. Empty: none is kept.
     RULES_CACHE_DIR rules_cache_dir: Text = Text::new(""), "the file system may be read-only";
 
@@ -317,15 +347,15 @@ settings! {
     /// The process ends with an error if the first connection has not been made after this long. 0: it goes on trying.
     REDIS_STARTUP_MAX_ELAPSED_TIME redis_startup_max_elapsed_time: Span<0, YEAR> = Span::secs(0), "the reference's";
     /// Without an effect: each thread has one connection to each server. A number below WORKERS is warned of.
-    REDIS_POOL_SIZE redis_pool_size: i64 = 10, "the reference's";
+    REDIS_POOL_SIZE redis_pool_size: Unused = Unused::new("10"), "the reference's";
     /// Without an effect: what a request needs of a server always goes in one write, at once.
-    REDIS_PIPELINE_WINDOW redis_pipeline_window: Span<0, YEAR> = Span::secs(0), "the reference's";
+    REDIS_PIPELINE_WINDOW redis_pipeline_window: Unused = Unused::new("0s"), "the reference's";
     /// Without an effect, as in the reference.
-    REDIS_PIPELINE_LIMIT redis_pipeline_limit: i64 = 0, "the reference's";
+    REDIS_PIPELINE_LIMIT redis_pipeline_limit: Unused = Unused::new("0"), "the reference's";
     /// Without an effect: all nodes of a cluster are always asked at the same time.
-    REDIS_CLUSTER_PIPELINE_PARALLELISM redis_cluster_pipeline_parallelism: i64 = 1, "the reference's";
+    REDIS_CLUSTER_PIPELINE_PARALLELISM redis_cluster_pipeline_parallelism: Unused = Unused::new("1"), "the reference's";
     /// Without an effect: there is no pool that could be empty. A request without a connection gets its rule's on_store_failure at once.
-    REDIS_POOL_ON_EMPTY_BEHAVIOR redis_pool_on_empty_behavior: Text = Text::new("WAIT"), "the reference's";
+    REDIS_POOL_ON_EMPTY_BEHAVIOR redis_pool_on_empty_behavior: Unused = Unused::new("WAIT"), "the reference's";
 
 "Redis for limits per second":
     /// Whether limits per second are counted in a Redis of their own.
@@ -345,15 +375,35 @@ settings! {
     /// As REDIS_TIMEOUT.
     REDIS_PERSECOND_TIMEOUT redis_persecond_timeout: Span<0, YEAR> = Span::secs(10), "the reference's";
     /// Without an effect, as REDIS_POOL_SIZE.
-    REDIS_PERSECOND_POOL_SIZE redis_persecond_pool_size: i64 = 10, "the reference's";
+    REDIS_PERSECOND_POOL_SIZE redis_persecond_pool_size: Unused = Unused::new("10"), "the reference's";
     /// Without an effect, as REDIS_PIPELINE_WINDOW.
-    REDIS_PERSECOND_PIPELINE_WINDOW redis_persecond_pipeline_window: Span<0, YEAR> = Span::secs(0), "the reference's";
+    REDIS_PERSECOND_PIPELINE_WINDOW redis_persecond_pipeline_window: Unused = Unused::new("0s"), "the reference's";
     /// Without an effect, as REDIS_PIPELINE_LIMIT.
-    REDIS_PERSECOND_PIPELINE_LIMIT redis_persecond_pipeline_limit: i64 = 0, "the reference's";
+    REDIS_PERSECOND_PIPELINE_LIMIT redis_persecond_pipeline_limit: Unused = Unused::new("0"), "the reference's";
     /// Without an effect, as REDIS_CLUSTER_PIPELINE_PARALLELISM.
-    REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM redis_persecond_cluster_pipeline_parallelism: i64 = 1, "the reference's";
+    REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM redis_persecond_cluster_pipeline_parallelism: Unused = Unused::new("1"), "the reference's";
     /// Without an effect, as REDIS_POOL_ON_EMPTY_BEHAVIOR.
-    REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR redis_persecond_pool_on_empty_behavior: Text = Text::new("WAIT"), "the reference's";
+    REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR redis_persecond_pool_on_empty_behavior: Unused = Unused::new("WAIT"), "the reference's";
+
+"Memcached, which is not supported":
+    /// Without an effect, as all of these.
+    MEMCACHE_HOST_PORT memcache_host_port: Unused = Unused::new(""), "the reference's";
+    /// Without an effect.
+    MEMCACHE_SRV memcache_srv: Unused = Unused::new(""), "the reference's";
+    /// Without an effect.
+    MEMCACHE_SRV_REFRESH memcache_srv_refresh: Unused = Unused::new("0s"), "the reference's";
+    /// Without an effect.
+    MEMCACHE_MAX_IDLE_CONNS memcache_max_idle_conns: Unused = Unused::new("2"), "the reference's";
+    /// Without an effect.
+    MEMCACHE_TLS memcache_tls: Unused = Unused::new("false"), "the reference's";
+    /// Without an effect.
+    MEMCACHE_TLS_CLIENT_CERT memcache_tls_client_cert: Unused = Unused::new(""), "the reference's";
+    /// Without an effect.
+    MEMCACHE_TLS_CLIENT_KEY memcache_tls_client_key: Unused = Unused::new(""), "the reference's";
+    /// Without an effect.
+    MEMCACHE_TLS_CACERT memcache_tls_cacert: Unused = Unused::new(""), "the reference's";
+    /// Without an effect.
+    MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION memcache_tls_skip_hostname_verification: Unused = Unused::new("false"), "the reference's";
 
 "Limits":
     /// The share of a limit from which hits count as near it, in statistics only.
@@ -391,7 +441,7 @@ settings! {
     /// Host of statsd, or of the DogStatsD agent.
     STATSD_HOST statsd_host: Text = Text::new("localhost"), "the reference's";
     /// Port of statsd, or of the DogStatsD agent.
-    STATSD_PORT statsd_port: ServicePort = ServicePort::Port(8125), "the reference's";
+    STATSD_PORT statsd_port: u16 = 8125, "the reference's";
     /// How often statistics are sent.
     STATS_FLUSH_INTERVAL stats_flush_interval: Span<1, HOUR> = Span::secs(10), "the reference's";
     /// Tags of every statistic, `key:value` with commas between; labels for Prometheus.
@@ -481,11 +531,12 @@ mod tests {
     #[test]
     fn a_secret_is_masked_whether_it_fits_or_not() {
         let mut problems = Vec::new();
-        let good = read("AUTH", Password::NONE, &Given::of([("AUTH", "hunter2")]), &mut problems);
+        let good =
+            read("AUTH", Password::NONE, &Given::of([("AUTH", "hunter2")]), &mut problems, &mut Vec::new());
         assert_eq!((shown(&good.value).as_str(), problems.len()), (MASK, 0));
         assert_eq!(shown(&Password::NONE), "", "that there is none is no secret");
         let given = Given::of([]).with_flag("AUTH", OsString::from_vec(b"hunter\xff".to_vec()));
-        read("AUTH", Password::NONE, &given, &mut problems);
+        read("AUTH", Password::NONE, &given, &mut problems, &mut Vec::new());
         assert_eq!(problems[0].to_string(), "--auth=\"********\": expected text in UTF-8");
     }
 
@@ -493,7 +544,7 @@ mod tests {
     fn what_is_not_utf_8_is_a_problem() {
         let mut problems = Vec::new();
         let given = Given::of([]).with_flag("RULES", OsString::from_vec(b"a\xff".to_vec()));
-        read("RULES", Text::new(""), &given, &mut problems);
+        read("RULES", Text::new(""), &given, &mut problems, &mut Vec::new());
         assert_eq!(problems[0].to_string(), "--rules=\"a\u{fffd}\": expected text in UTF-8");
     }
 }

@@ -130,13 +130,33 @@ fn all_problems_are_told_at_once() {
     );
 }
 
+/// A pod that sets the variable itself does not get the link, so whoever sees the link wants the default.
 #[test]
-fn a_service_link_is_explained() {
+fn a_service_link_is_passed_over_with_a_warning() {
+    for (name, default) in [("GRPC_PORT", "8081"), ("DEBUG_PORT", "6070")] {
+        for link in ["tcp://10.0.0.1:8080", "udp://[fd00::1]:53", "sctp://10.0.0.1:1"] {
+            let settings = good([(name, link)]);
+            let shown = settings.shown.iter().find(|shown| shown.row.name == name).unwrap();
+            assert_eq!((shown.value.as_str(), shown.origin.name()), (default, "default"));
+            let service = name.strip_suffix("_PORT").unwrap().to_ascii_lowercase();
+            let [warning] = settings.warnings.as_slice() else { panic!("{:?}", settings.warnings) };
+            assert_says(
+                warning,
+                &[name, link, &format!("`{service}`"), default, "enableServiceLinks: false"],
+            );
+        }
+    }
+    let flag = Given::of([]).with_flag("GRPC_PORT", "tcp://10.0.0.1:8080");
+    assert_says(&Settings::read(&flag).unwrap_err().to_string(), &["--grpc-port", "a port number"]);
+}
+
+/// No Service has the name that would set this one, so somebody has.
+#[test]
+fn what_only_looks_like_a_service_link_is_explained() {
     assert_says(
-        &bad([("GRPC_PORT", "tcp://10.0.0.1:8080")]),
-        &["Kubernetes", "the one called `grpc`", "enableServiceLinks: false", "set GRPC_PORT there yourself"],
+        &bad([("PORT", "tcp://10.0.0.1:8080")]),
+        &["Kubernetes", "enableServiceLinks: false", "set PORT there yourself"],
     );
-    assert_says(&bad([("PORT", "tcp://10.0.0.1:8080")]), &["Kubernetes", "set PORT there yourself"]);
 }
 
 #[test]

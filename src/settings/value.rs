@@ -222,6 +222,36 @@ impl Value for Addresses {
     }
 }
 
+/// What is said about something that this program does not have: whatever it is, it will do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unused(Cow<'static, str>);
+
+impl Unused {
+    pub const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Value for Unused {
+    const KIND: &'static str = "anything";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self(Cow::Owned(text.to_owned())))
+    }
+
+    fn expected() -> String {
+        "text in UTF-8".to_owned()
+    }
+
+    fn show(&self) -> String {
+        self.as_str().to_owned()
+    }
+}
+
 /// On when set to anything but nothing, whatever it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Presence(pub bool);

@@ -77,6 +77,13 @@ pub(super) fn choose(
             "RULES and CONFIG_TYPE=GRPC_XDS_SOTW are both set: rules come from the control plane".to_owned(),
         );
     }
+    if values.config_grpc_xds_server_connect_retry_interval.is_set() {
+        warnings.push(
+            "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL is set and has no effect, as in the reference: the \
+             XDS_CLIENT_BACKOFF_ settings say when to try again"
+                .to_owned(),
+        );
+    }
     let max_message = usize::try_from(values.xds_client_max_msg_size_in_bytes.value.get());
     Some(Options {
         server: Server {

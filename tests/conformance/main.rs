@@ -22,6 +22,7 @@ mod statistics;
 mod steps;
 
 #[path = "../support/grpc.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
 mod grpc;
 #[path = "../support/http.rs"]
 mod http;

@@ -25,6 +25,8 @@ use crate::statistics::FLUSH_INTERVAL;
 /// How long the HTTP and the debug port may take after the gRPC port. A debug port that stays closed is no failed start.
 const HTTP_AFTER_GRPC: Duration = Duration::from_secs(5);
 const DEBUG_AFTER_HTTP: Duration = Duration::from_secs(2);
+/// How long the first connection for calls may take.
+const GRPC_CONNECTS: Duration = Duration::from_secs(5);
 
 pub struct Server {
     pub process: Process,
@@ -96,6 +98,8 @@ impl Server {
             return false;
         }
         self.opens(&debug, DEBUG_AFTER_HTTP).await;
+        // Connects now: a conversation about one second has no time for it. Nobody counts a method that there is not.
+        let _ = self.client.call("/no.such.Service/Method", Vec::new(), GRPC_CONNECTS).await;
         true
     }
 

@@ -31,6 +31,11 @@ impl Client {
         Ok(Self { channel })
     }
 
+    /// A client of a connection that somebody else makes.
+    pub fn over(channel: Channel) -> Self {
+        Self { channel }
+    }
+
     /// One unary call, given up after `timeout`, which the server is told as well.
     pub async fn call(&self, path: &str, message: Vec<u8>, timeout: Duration) -> Result<Bytes, Status> {
         let mut request = Request::new(Bytes::from(message));

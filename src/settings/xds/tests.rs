@@ -81,7 +81,6 @@ fn every_setting_does_something() {
         ("XDS_CLIENT_BACKOFF_JITTER", "false"),
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0x1000000"),
         ("XDS_CLIENT_KEEPALIVE_INTERVAL", "5s"),
-        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "1s"),
         ("RULES_CACHE_DIR", "/var/cache/tidegate"),
     ]);
     assert_eq!(options.server.address, Address::Unix("/run/cp.sock".into()));
@@ -121,7 +120,6 @@ fn what_cannot_be_read_is_a_problem() {
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "-1", "a whole number"),
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "", "a whole number"),
         ("XDS_CLIENT_KEEPALIVE_INTERVAL", "10ms", "from 1s"),
-        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3", "a duration"),
     ] {
         let said = bad([(name, value)]);
         assert!(said.contains(name) && said.contains(expected), "{said}");
@@ -160,4 +158,12 @@ fn with_files_none_of_it_matters() {
     let settings = Settings::read(&given).unwrap();
     assert!(settings.control_plane.is_none());
     assert_eq!(settings.warnings, ["RULES_CACHE_DIR has no effect with CONFIG_TYPE=FILE"]);
+}
+
+#[test]
+fn what_changes_nothing_is_no_problem_whatever_it_says() {
+    for value in ["3s", "3", ""] {
+        let (_, warnings) = good([("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", value)]);
+        assert!(matches!(warnings.as_slice(), [one] if one.contains("no effect")), "{warnings:?}");
+    }
 }

@@ -54,9 +54,7 @@ impl Server {
         match socket {
             _ if text.is_empty() => Err(ConfigError::NoServer),
             SocketType::Unix => Ok(Self::at(Endpoint::Unix(text.into()))),
-            SocketType::Tcp if text.starts_with('/') => {
-                Err(ConfigError::PathOnTcp { found: text.to_owned() })
-            }
+            SocketType::Tcp if text.starts_with('/') => Err(ConfigError::PathOnTcp { found: masked(text) }),
             SocketType::Tcp => host_and_port(text).map(Self::at),
         }
     }
@@ -98,7 +96,7 @@ fn url_auth(text: &str) -> Option<Auth> {
 }
 
 fn host_and_port(text: &str) -> Result<Endpoint, ConfigError> {
-    let refused = || ConfigError::Address { found: text.to_owned() };
+    let refused = || ConfigError::Address { found: masked(text) };
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or_else(refused)?;
         match (after, after.strip_prefix(':')) {
@@ -123,19 +121,27 @@ fn host_and_port(text: &str) -> Result<Endpoint, ConfigError> {
             .parse()
             .ok()
             .filter(|port| *port != 0)
-            .ok_or_else(|| ConfigError::Port { found: port.to_owned() })?,
+            .ok_or_else(|| ConfigError::Port { found: masked(port) })?,
     };
     Ok(Endpoint::Tcp { host: host.to_owned(), port })
 }
 
-/// The text without what stands before the last `@` of each element.
+/// The text without what stands before the last `@` of each address. An address with a scheme ends where the next scheme
+/// begins: its password may hold commas.
 pub fn masked(text: &str) -> String {
-    let mask = |element: &str| match (element.split_once("://"), element.rsplit_once('@')) {
+    let mut addresses: Vec<String> = Vec::new();
+    for element in text.split(',') {
+        match addresses.last_mut() {
+            Some(open) if !element.contains("://") => *open = format!("{open},{element}"),
+            _ => addresses.push(element.to_owned()),
+        }
+    }
+    let mask = |address: &String| match (address.split_once("://"), address.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://*****@{rest}"),
         (None, Some((_, rest))) => format!("*****@{rest}"),
-        (_, None) => element.to_owned(),
+        (_, None) => address.clone(),
     };
-    text.split(',').map(mask).collect::<Vec<_>>().join(",")
+    addresses.iter().map(mask).collect::<Vec<_>>().join(",")
 }
 
 /// Undoes `%XX`; what is no escape stays.

@@ -89,10 +89,25 @@ fn secrets_are_never_shown() {
     config.auth = Auth::parse("hush");
     config.sentinel_auth = Auth::parse("u:hush");
     assert!(!format!("{config:?}").contains("hush"));
-    for text in ["redis://u:hush@a b", "redis://u:hush@:1"] {
+    // The last three have no scheme, so they are no addresses; the password in them is one all the same.
+    for text in ["redis://u:hush@a b", "redis://u:hush@:1", "u:hush@h:1:2", "u:hush@h", "/u:hush@h"] {
         let error = Topology::parse(TopologyKind::Single, SocketType::Tcp, text).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hush"), "{error}");
     }
     let error = Topology::parse(TopologyKind::Sentinel, SocketType::Tcp, "redis://u:hush@h").unwrap_err();
     assert!(!format!("{error}").contains("hush"), "{error}");
+}
+
+#[test]
+fn a_password_with_commas_is_masked_whole() {
+    for (text, shown) in [
+        ("redis://u:hu,sh@h:1", "redis://*****@h:1"),
+        ("redis://u:hu,s,h@h:1,redis://:hush@i,j", "redis://*****@h:1,redis://*****@i,j"),
+        ("m,redis://:hush@h", "m,redis://*****@h"),
+        ("u:hu,sh@h", "*****@h"),
+        ("a:1,b:2", "a:1,b:2"),
+        ("", ""),
+    ] {
+        assert_eq!(masked(text), shown);
+    }
 }
