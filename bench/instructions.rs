@@ -4,7 +4,12 @@
 //! `instructions <what is kept> <store> <calls>`: each call asks for another key, one after the other; the clock is turned by
 //! hand, to 10,000 calls a second. With `redis` it starts a server of its own, which is not counted.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "what fails in a benchmark should fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what fails in a benchmark should fail loudly"
+)]
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +21,7 @@ use tidegate::decision::Code;
 use tidegate::descriptor::{Descriptor, Entry, Request};
 use tidegate::limit::{Cost, Hits};
 use tidegate::limiter::{Limiter, Options, Shared};
-use tidegate::local::{self, SketchKeeps, memo};
+use tidegate::local::{self, SketchKeeps, lease, memo};
 use tidegate::rules::{LoadOptions, RuleFile, RuleSet};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::pair::Pair;
@@ -74,13 +79,17 @@ fn start_redis() -> (Server, String) {
 }
 
 fn kept(what: &str) -> local::Options {
+    let nothing = local::Options { memo: None, leases: None, sketch: SketchKeeps::Nothing };
     let memo = Some(memo::Options::default());
+    let leases = Some(lease::Options { min_rate: 200, ttl: Duration::from_millis(200) });
     match what {
-        "nothing" => local::Options { memo: None, sketch: SketchKeeps::Nothing },
-        "memo" => local::Options { memo, sketch: SketchKeeps::Nothing },
-        "sketch" => local::Options { memo: None, sketch: SketchKeeps::Named },
-        "all" => local::Options { memo, sketch: SketchKeeps::Named },
-        _ => panic!("expected nothing, memo, sketch or all, not {what}"),
+        "nothing" => nothing,
+        "memo" => local::Options { memo, ..nothing },
+        "sketch" => local::Options { sketch: SketchKeeps::Named, ..nothing },
+        // Leases know what is hot by the sketch.
+        "leases" => local::Options { leases, sketch: SketchKeeps::Named, ..nothing },
+        "all" => local::Options { memo, leases, sketch: SketchKeeps::Named },
+        _ => panic!("expected nothing, memo, sketch, leases or all, not {what}"),
     }
 }
 

@@ -355,6 +355,7 @@ fn decisions(settings: &Settings) -> limiter::Options {
         charging: if settings.charge_admitted { Charging::Admitted } else { Charging::Always },
         local: local::Options {
             memo: settings.memo,
+            leases: settings.leases,
             sketch: if settings.top_names_keys { SketchKeeps::Named } else { SketchKeeps::Unnamed },
         },
     }

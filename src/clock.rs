@@ -48,6 +48,26 @@ impl UnixMicros {
     }
 }
 
+/// A moment of a clock that nobody sets, in microseconds: only the span between two of them means something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tick(u64);
+
+impl Tick {
+    pub const fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// This moment and `span` later, to the microsecond.
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long until `later`; zero if it is past.
+    pub fn until(self, later: Self) -> Duration {
+        Duration::from_micros(later.0.saturating_sub(self.0))
+    }
+}
+
 /// Where moments come from: the process's own clock, or one that a test turns by hand.
 #[derive(Clone)]
 pub struct Clock(Arc<Source>);
@@ -80,6 +100,14 @@ impl Clock {
             Source::Process { start, offset } => {
                 offset.load(Ordering::Relaxed).saturating_add(elapsed_micros(*start))
             }
+            Source::Manual(at) => at.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The time on a clock that no step of the wall clock moves; by a manual clock the same as [`Clock::now`].
+    pub fn tick(&self) -> Tick {
+        Tick(match &*self.0 {
+            Source::Process { start, .. } => elapsed_micros(*start),
             Source::Manual(at) => at.load(Ordering::Relaxed),
         })
     }

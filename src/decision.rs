@@ -139,6 +139,8 @@ pub enum By {
     Node,
     /// The refusal memo: the store was not asked.
     Memo,
+    /// This node, out of hits that the store had debited before.
+    Lease,
 }
 
 /// What is known about one descriptor once the counters were asked.

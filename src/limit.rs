@@ -21,6 +21,7 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod remote;
+mod slice;
 mod sliding_log;
 mod sliding_window;
 mod state;
@@ -32,6 +33,7 @@ use std::{fmt, num::NonZeroU32, time::Duration};
 
 pub use leaky_bucket::queue_within;
 pub use remote::{BucketStep, Found, Parts};
+pub use slice::slice;
 pub use sliding_log::MAX_LOG_HITS;
 pub use state::{Charged, Scale, State};
 

@@ -4,6 +4,7 @@
 
 mod charging;
 mod front;
+mod lending;
 
 use std::{
     num::NonZeroU32,
@@ -14,7 +15,10 @@ use std::{
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
-use self::charging::{Charges, Outcome, Together};
+use self::{
+    charging::{Charges, Outcome, Together},
+    lending::Lender,
+};
 use crate::{
     clock::{Clock, UnixMicros},
     decision::{self, Answer, Code, Finding, Modes},
@@ -129,8 +133,10 @@ impl Shared {
 #[derive(Debug)]
 pub struct Limiter {
     shared: Arc<Shared>,
-    store: Store,
+    store: Arc<Store>,
     sketch: Option<Arc<Sketch>>,
+    /// `None`: no key is leased.
+    lender: Option<Lender>,
 }
 
 /// A descriptor that is to be counted: which one, under which limit and key.
@@ -144,7 +150,9 @@ struct Due<'r> {
 impl Limiter {
     pub fn new(shared: Arc<Shared>, store: Store) -> Self {
         let sketch = shared.local.add_worker();
-        Self { shared, store, sketch }
+        let store = Arc::new(store);
+        let lender = Lender::start(&shared, &store);
+        Self { shared, store, sketch, lender }
     }
 
     pub fn shared(&self) -> &Shared {
@@ -162,6 +170,9 @@ impl Limiter {
 
     /// Ends what the store still has to do, such as giving back; bounded.
     pub async fn close(&self) {
+        if let Some(lender) = &self.lender {
+            lender.close(CLOSING).await;
+        }
         self.store.close(CLOSING).await;
     }
 
@@ -221,8 +232,7 @@ impl Limiter {
         let asked = due.iter().map(|due| due.charge(cost_of(request, due.index), max_wait)).collect();
         let together = self.together(rules, request);
         let store_call = trace.and_then(|trace| self.store_call(trace, &due));
-        let charges =
-            charging::charge((&self.shared, &self.store), (&due, asked), together, now, budget).await;
+        let charges = charging::charge(self, (&due, asked), together, now, budget).await;
         if let Some(store_call) = store_call {
             store_call.came_back(charges.outcomes.iter().filter(|outcome| outcome.charged.is_err()).count());
         }
@@ -250,7 +260,7 @@ impl Limiter {
 
     /// The span of what comes next, if anything is to be charged.
     fn store_call<'t>(&self, trace: &'t Trace, due: &[Due<'_>]) -> Option<StoreCall<'t>> {
-        let (kind, has_second) = match &self.store {
+        let (kind, has_second) = match &*self.store {
             Store::Memory(_) => (StoreKind::Memory, false),
             Store::Redis(pair) => (StoreKind::Redis, pair.per_second.is_some()),
         };

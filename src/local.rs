@@ -5,6 +5,7 @@
 //! **Invariant:** what is said without the store is what the store would have said, as far as this node can know: see
 //! [`memo`] for how long a change made elsewhere may go unseen.
 
+pub mod lease;
 pub mod memo;
 pub mod sketch;
 mod top;
@@ -15,6 +16,7 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use self::{
+    lease::Leases,
     memo::{Found, Memo},
     sketch::{Rate, Sketch},
 };
@@ -34,6 +36,8 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_millis(50);
 pub struct Options {
     /// `None`: no refusal is remembered.
     pub memo: Option<memo::Options>,
+    /// `None`: no key is leased.
+    pub leases: Option<lease::Options>,
     pub sketch: SketchKeeps,
 }
 
@@ -53,6 +57,7 @@ pub enum SketchKeeps {
 pub struct Local {
     keeps: SketchKeeps,
     memo: Option<Memo>,
+    leases: Option<Leases>,
     /// One for each worker.
     sketches: RwLock<Vec<Arc<Sketch>>>,
 }
@@ -65,6 +70,16 @@ pub enum Known {
     Refused(UnixMicros),
     /// It was over its limit when the store was asked last; this request asks, on behalf of those that keep the old answer.
     Asks,
+    /// It was paid out of a lease.
+    Leased(Charged),
+}
+
+/// What becomes of the hits that a fixed window refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedHits {
+    Counted,
+    /// The request charges all of its counters or none.
+    Spared,
 }
 
 /// What is known of each charge of a request, in their order; empty if nothing is known of any.
@@ -72,7 +87,12 @@ pub type Knowledge = SmallVec<[Known; 4]>;
 
 impl Local {
     pub fn new(options: Options) -> Self {
-        Self { keeps: options.sketch, memo: options.memo.map(Memo::new), sketches: RwLock::default() }
+        Self {
+            keeps: options.sketch,
+            memo: options.memo.map(Memo::new),
+            leases: options.leases.map(Leases::new),
+            sketches: RwLock::default(),
+        }
     }
 
     /// The sketch of one more worker; `None` if there is to be none.
@@ -118,18 +138,23 @@ impl Local {
         charges: &[Charge<'_>],
         asks: &[bool],
         outcomes: &[Result<Charged, StoreError>],
+        refused_hits: RefusedHits,
         now: UnixMicros,
         clock: &Clock,
     ) {
         let Some(memo) = &self.memo else { return };
         for (place, (charge, outcome)) in charges.iter().zip(outcomes).enumerate() {
             match (charge.cost, outcome) {
-                (Cost::Charge(_), Ok(charged)) if !charged.admitted && !says_the_limit(charge) => {}
-                (Cost::Charge(hits), Ok(charged)) if !charged.admitted => {
-                    let least = least_refused(charge.limit, hits, charged);
-                    memo.remember(charge.key.id(), charge.limit, least, now, charged.reset_after);
+                (Cost::Charge(hits), Ok(charged)) if !charged.admitted && says_the_limit(charge) => {
+                    let least = least_refused(charge.limit, hits, charged, refused_hits);
+                    let is_first = !asks.get(place).copied().unwrap_or(false);
+                    let at = if is_first { self.aged(charge, now) } else { now };
+                    let reset_after = at.until(now.after(charged.reset_after));
+                    memo.remember(charge.key.id(), charge.limit, least, at, reset_after);
                 }
-                (Cost::Charge(_), Ok(_)) if asks.get(place).copied().unwrap_or(false) => {
+                (Cost::Charge(_), Ok(charged))
+                    if charged.admitted && asks.get(place).copied().unwrap_or(false) =>
+                {
                     memo.lift(charge.key.id(), now);
                 }
                 // What was refused while this was under way may have been refused before it.
@@ -144,6 +169,28 @@ impl Local {
         let Some(memo) = &self.memo else { return };
         let until = clock.now().after(GIVEN_BACK_WITHIN);
         charges.iter().for_each(|charge| memo.lift(charge.key.id(), until));
+    }
+
+    /// A first refusal is taken as so old that it is asked about again when what other nodes had leased is back.
+    fn aged(&self, charge: &Charge<'_>, now: UnixMicros) -> UnixMicros {
+        let is_fixed = charge.limit.algorithm == Algorithm::FixedWindow;
+        let (Some(leases), Some(memo), true) = (&self.leases, &self.memo, is_fixed) else { return now };
+        let age = memo.horizon().saturating_sub(leases.options().ttl);
+        UnixMicros::new(now.get().saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// The leases of this node; `None` if there are to be none.
+    pub fn leases(&self) -> Option<&Leases> {
+        self.leases.as_ref()
+    }
+
+    /// Whether all workers together are asked for a key so often that it is leased; `sketch` is one worker's, which tells of
+    /// most keys that they are not.
+    pub fn is_hot(&self, key: KeyId, sketch: &Sketch, now: UnixMicros) -> bool {
+        let Some(leases) = &self.leases else { return false };
+        let n_workers = u32::try_from(self.sketches.read().len()).unwrap_or(u32::MAX);
+        let mine = sketch.rate(key, now).hits_per_second * f64::from(n_workers);
+        leases.options().is_hot(mine) && leases.options().is_hot(self.rate(key, now).hits_per_second)
     }
 
     pub fn memo(&self) -> Option<&Memo> {
@@ -171,10 +218,15 @@ fn says_the_limit(charge: &Charge<'_>) -> bool {
     }
 }
 
-/// The smallest cost that is refused as this one was. A fixed window counts what it refuses, and is full from then on.
-fn least_refused(limit: &Limit, hits: Hits, charged: &Charged) -> Hits {
-    let is_full = charged.used_after >= Scale::of(limit).capacity();
-    if limit.algorithm == Algorithm::FixedWindow && is_full { hits.min(Hits::new(1)) } else { hits }
+/// The smallest cost that is refused as this one was: in a fixed window that is full, any. One that counts what it refuses is
+/// full from then on.
+fn least_refused(limit: &Limit, hits: Hits, charged: &Charged, refused_hits: RefusedHits) -> Hits {
+    let used = match refused_hits {
+        RefusedHits::Counted => charged.used_after,
+        RefusedHits::Spared => charged.used_before,
+    };
+    let is_full = limit.algorithm == Algorithm::FixedWindow && used >= Scale::of(limit).capacity();
+    if is_full { hits.min(Hits::new(1)) } else { hits }
 }
 
 /// What the store would have said to a charge of `hits` that is refused until `admits_at`.

@@ -88,6 +88,16 @@ pub enum Charging {
     Admitted,
 }
 
+/// Whether hits of a limit may be lent to a node, which then spends them without asking the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leasing {
+    /// Where the algorithm allows it exactly: fixed_window.
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
 /// Which algorithms rules may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithms {
@@ -124,6 +134,7 @@ pub struct Rule {
     pub value_to_metric: bool,
     /// `None`: the process's default.
     pub on_store_failure: Option<Posture>,
+    pub lease: Leasing,
     pub metadata: Option<Metadata>,
     pub place: Place,
     pub counters: Arc<RuleCounters>,

@@ -48,7 +48,7 @@ use self::{
     value::{Host, Value},
 };
 use crate::{
-    local::memo,
+    local::{lease, memo},
     rules::{Posture, source::RulesSource, xds::Options as XdsOptions},
     tls::Files,
 };
@@ -86,6 +86,8 @@ pub struct Settings {
     pub cache_key_prefix: String,
     /// `None`: no refusal is remembered.
     pub memo: Option<memo::Options>,
+    /// `None`: no key is leased.
+    pub leases: Option<lease::Options>,
     /// Whether the keys that are asked for most are named.
     pub top_names_keys: bool,
 
@@ -168,6 +170,7 @@ impl Settings {
         let control_plane = xds::choose(&values, &mut problems, &mut warnings);
         let store = store::choose(&values, given, &mut problems, &mut warnings);
         let memo = store::memo(&values, &store, &mut warnings);
+        let leases = store::leases(&values, &store);
         let stats = sink::choose(&values, given, &mut problems, &mut warnings);
         ports_differ(&values, &stats.sink, &mut problems);
         let grpc_tls = tls::choose(&values, &mut problems, &mut warnings);
@@ -199,6 +202,7 @@ impl Settings {
             charge_admitted: values.stop_cache_key_increment_when_overlimit.value,
             cache_key_prefix: values.cache_key_prefix.value.as_str().to_owned(),
             memo,
+            leases,
             top_names_keys: values.top_names_keys.value,
             near_limit_ratio: values.near_limit_ratio.value,
             shadow_mode: values.shadow_mode.value,

@@ -56,6 +56,16 @@ impl Budget {
     }
 }
 
+/// The window that a counter of `fixed_window` stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowNow {
+    pub number: u64,
+    /// By the clock that it is counted by, as far as this node knows it.
+    pub ends_after: Duration,
+    /// How far that can be wrong.
+    pub uncertainty: Duration,
+}
+
 /// Why a counter could not be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {

@@ -28,6 +28,8 @@ mod redis_store;
 mod addresses;
 #[path = "redis_topologies/counting.rs"]
 mod counting;
+#[path = "redis_topologies/lending.rs"]
+mod lending;
 #[path = "redis_topologies/together.rs"]
 mod together;
 #[path = "redis_topologies/tools.rs"]

@@ -9,6 +9,9 @@
     reason = "a failure here is a failed test"
 )]
 
+#[path = "support/node.rs"]
+#[allow(dead_code, reason = "each test program uses its part")]
+mod node;
 #[path = "support/port.rs"]
 mod port;
 #[path = "support/process.rs"]
@@ -18,29 +21,17 @@ mod process;
 #[allow(dead_code, reason = "each test program uses its part")]
 mod redis;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use node::{N_WORKERS, Node};
 use redis::server::{Kind, Server};
-use tidegate::clock::{Clock, UnixMicros};
-use tidegate::decision::{Answer, Code};
-use tidegate::descriptor::{Descriptor, Entry, Request};
+use tidegate::decision::Code;
 use tidegate::limit::{Cost, Hits};
-use tidegate::limiter::{DecideError, Limiter, Options, Shared};
+use tidegate::limiter::{DecideError, Options};
 use tidegate::local::{self, memo};
-use tidegate::rules::{Charging, LoadOptions, RuleFile, RuleSet};
-use tidegate::store::memory::MemoryStore;
-use tidegate::store::pair::Pair;
-use tidegate::store::redis::config::{SocketType, TimeSource, Topology, TopologyKind};
-use tidegate::store::redis::{self as redis_store, RedisConfig, RedisStore};
-use tidegate::store::{Budget, Store, StoreError};
-use tidegate::telemetry::metrics::Metrics;
-
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The epoch's own week, so that no window of an hour ends during a test.
-const START: u64 = 604_800_000;
-const N_WORKERS: usize = 2;
+use tidegate::rules::Charging;
+use tidegate::store::StoreError;
 
 const RULES: &str = "
 domain: d
@@ -55,50 +46,9 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 ";
 
-/// One node: its workers, which share what they know, and its clock.
-struct Node {
-    clock: Clock,
-    workers: Vec<Limiter>,
-}
-
 impl Node {
-    async fn start(server: &Server, rules: &str, options: Options) -> Self {
-        let clock = Clock::manual(UnixMicros::from_secs(START));
-        let memory = Arc::new(MemoryStore::new(1_000));
-        let shared = Arc::new(Shared::new(clock.clone(), options, Arc::new(Metrics::default()), memory));
-        shared.set_rules(load(rules));
-        let address = server.address().to_string();
-        let topology = Topology::parse(TopologyKind::Single, SocketType::Tcp, &address).unwrap();
-        let config = RedisConfig { time: TimeSource::Caller, ..RedisConfig::new(topology) };
-        let redis = redis_store::Shared::new(config, clock.clone()).unwrap();
-        let mut workers = Vec::new();
-        for _ in 0..N_WORKERS {
-            let main = RedisStore::connect(redis.clone());
-            let worker = Limiter::new(Arc::clone(&shared), Store::Redis(Pair { main, per_second: None }));
-            worker.ready().await;
-            workers.push(worker);
-        }
-        Self { clock, workers }
-    }
-
     async fn with_memo(server: &Server) -> Self {
         Self::start(server, RULES, with_memo()).await
-    }
-
-    fn at(&self, millis: u64) {
-        self.clock.set(UnixMicros::new(START * 1_000_000 + millis * 1_000));
-    }
-
-    async fn ask(&self, worker: usize, keys: &[&str], cost: Cost) -> Result<Answer, DecideError> {
-        let descriptors = keys.iter().map(|key| Descriptor {
-            entries: vec![Entry { key: key.to_string().into(), value: "x".into() }],
-            cost,
-            hits_addend: None,
-            override_limit: None,
-        });
-        let request = Request { domain: "d".into(), descriptors: descriptors.collect(), hits_addend: 0 };
-        // In a box: the future is large, and a build for tests copies it often.
-        Box::pin(self.workers[worker].decide(&request, Budget::of(PATIENCE))).await
     }
 
     async fn one(&self, worker: usize, key: &str) -> Code {
@@ -111,11 +61,6 @@ impl Node {
 }
 
 const ONE: Cost = Cost::Charge(Hits::new(1));
-
-fn load(rules: &str) -> Arc<RuleSet> {
-    let file = RuleFile { name: "limits.yaml".to_owned(), bytes: rules.as_bytes().to_vec() };
-    Arc::new(RuleSet::load(&[file], &LoadOptions::default()).unwrap().rules)
-}
 
 fn with_memo() -> Options {
     let memo = Some(memo::Options::default());
@@ -227,7 +172,9 @@ async fn a_limit_that_is_raised_is_in_force_at_once() {
     for _ in 0..8 {
         node.one(0, "sliding_window").await;
     }
-    node.workers[0].shared().set_rules(load(&RULES.replace("requests_per_unit: 5", "requests_per_unit: 6")));
+    node.workers[0]
+        .shared()
+        .set_rules(node::load(&RULES.replace("requests_per_unit: 5", "requests_per_unit: 6")));
     assert_eq!(node.one(1, "sliding_window").await, Code::Ok);
     assert_eq!(node.one(1, "sliding_window").await, Code::OverLimit);
 }
@@ -341,4 +288,17 @@ async fn a_fixed_window_that_has_refused_is_full_for_every_cost() {
         async |cost| node.ask(0, &["fixed_window"], Cost::Charge(Hits::new(cost))).await.unwrap().overall;
     assert_eq!((code(4).await, code(3).await), (Code::Ok, Code::OverLimit));
     assert_eq!((code(1).await, node.n_remembered()), (Code::OverLimit, 1));
+}
+
+/// Where a refused request charges nothing, what still fits is let through.
+#[tokio::test]
+async fn a_fixed_window_that_has_spared_what_it_refused_has_room_for_less() {
+    let server = Server::start(Kind::Redis7).await.unwrap();
+    let options = Options { charging: Charging::Admitted, ..with_memo() };
+    let node = Node::start(&server, RULES, options).await;
+    let code =
+        async |cost| node.ask(0, &["fixed_window"], Cost::Charge(Hits::new(cost))).await.unwrap().overall;
+    assert_eq!((code(4).await, code(3).await, code(3).await), (Code::Ok, Code::OverLimit, Code::OverLimit));
+    assert_eq!((code(1).await, node.n_remembered()), (Code::Ok, 1));
+    assert_eq!((code(2).await, code(1).await), (Code::OverLimit, Code::OverLimit));
 }

@@ -20,6 +20,7 @@ fn rule(shadow_mode: bool, quota_mode: bool) -> Rule {
         detailed_metric: false,
         value_to_metric: false,
         on_store_failure: None,
+        lease: crate::rules::Leasing::Auto,
         metadata: None,
         place: Place { file: "limits.yaml".into(), line: 1 },
         counters: Arc::new(RuleCounters::default()),

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Due, Shared,
+    Due, Limiter, Shared,
     front::{Answers, Front},
 };
 use crate::{
@@ -45,13 +45,14 @@ pub(super) enum Together {
 
 /// Charges what is due. Shapes: one outcome for each charge, in their order.
 pub(super) async fn charge<'a>(
-    (shared, store): (&Shared, &Store),
+    limiter: &Limiter,
     (due, asked): (&[Due<'_>], SmallVec<[Charge<'a>; 4]>),
     together: Together,
     now: UnixMicros,
     budget: Budget,
 ) -> Charges<'a> {
-    let front = Front { shared, store, now, budget };
+    let Limiter { shared, store, .. } = limiter;
+    let front = Front { limiter, due, now, budget };
     if together == Together::No {
         let answers = front.charge(&asked).await;
         let outcomes = settle(shared, due, &asked, answers);
@@ -92,8 +93,10 @@ fn settle(
         })
         .collect();
     for (outcome, known) in settled.iter_mut().zip(known) {
-        if let Known::Refused(_) = known {
-            outcome.by = By::Memo;
+        match known {
+            Known::Refused(_) => outcome.by = By::Memo,
+            Known::Leased(_) => outcome.by = By::Lease,
+            Known::Nothing | Known::Asks => {}
         }
     }
     settled
@@ -198,7 +201,8 @@ impl Charges<'_> {
                     store.give_back(std::slice::from_ref(charge), now);
                     shared.local.giving_back(std::slice::from_ref(charge), &shared.clock);
                 }
-                By::Memo => {}
+                // A lease pays for fixed windows only, which hold nothing that is given back here.
+                By::Memo | By::Lease => {}
                 By::Node => {
                     let charge = Charge { limit: &outcome.limit, ..charge.clone() };
                     shared.fallback.give_back(&[charge], now);

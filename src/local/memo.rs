@@ -124,6 +124,11 @@ impl Memo {
         }
     }
 
+    /// For how long a refusal is kept at most.
+    pub fn horizon(&self) -> Duration {
+        self.horizon
+    }
+
     const BYTES_PER_BUCKET: usize = 2 * size_of::<AtomicU64>() + WAYS * size_of::<Entry>();
 
     /// What is known of a charge of `hits`. Takes no lock.

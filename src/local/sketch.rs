@@ -115,11 +115,9 @@ impl Sketch {
     /// An average over the last seconds: after a key's traffic began, half of it shows after [`HALF_LIFE`].
     pub fn rate(&self, key: KeyId, now: UnixMicros) -> Rate {
         let state = self.state.lock();
+        let Some((calls, hits)) = state.hottest.find(key) else { return Rate::default() };
         let per_second = per_second(state.decay.weight_at(now));
-        state.hottest.find(key).map_or_else(Rate::default, |(calls, hits)| Rate {
-            calls_per_second: calls * per_second,
-            hits_per_second: hits * per_second,
-        })
+        Rate { calls_per_second: calls * per_second, hits_per_second: hits * per_second }
     }
 
     /// All that is known at `now`.

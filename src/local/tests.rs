@@ -115,7 +115,7 @@ impl World {
         }
         let asks = [known.first() == Some(&Known::Asks)];
         let charged = self.states[key].charge(limit, self.now, cost, Duration::MAX);
-        self.local.learn(charges, &asks, &[Ok(charged)], self.now, &self.clock);
+        self.local.learn(charges, &asks, &[Ok(charged)], RefusedHits::Counted, self.now, &self.clock);
         Ok(())
     }
 
@@ -204,7 +204,14 @@ fn what_only_one_caller_cannot_wait_for_is_not_remembered() {
     let refusal = Charged { admitted: false, reset_after: Duration::from_millis(5), ..refusal };
     for (max_wait, remembered) in [(Duration::from_millis(1), false), (max_delay, true)] {
         let charge = Charge { key: &key, limit: &limit, cost, max_wait };
-        world.local.learn(std::slice::from_ref(&charge), &[], &[Ok(refusal)], world.now, &world.clock);
+        world.local.learn(
+            std::slice::from_ref(&charge),
+            &[],
+            &[Ok(refusal)],
+            RefusedHits::Counted,
+            world.now,
+            &world.clock,
+        );
         assert_eq!(!world.local.look(&[charge], world.now).is_empty(), remembered, "{max_wait:?}");
     }
 }

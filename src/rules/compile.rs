@@ -171,6 +171,7 @@ impl<'o> Compiler<'o> {
         let limit = raw.rate_limit.as_ref()?;
         let path = path.key("rate_limit");
         let on_store_failure = grant::posture(limit, &path, report);
+        let lease = grant::leasing(limit, &path, report);
         let grant = grant::grant(limit, &path, report)?;
         grant::check_algorithm(grant, self.options.algorithms, limit, &path, report);
         self.note_leftover(limit, grant, full_key);
@@ -185,6 +186,7 @@ impl<'o> Compiler<'o> {
             detailed_metric: raw.detailed_metric,
             value_to_metric: shows_value,
             on_store_failure,
+            lease,
             metadata: raw.metadata.clone(),
             place: Place { file: Arc::clone(&self.file), line: raw.at.line },
             counters: Arc::clone(self.counters.entry(full_key.into()).or_default()),

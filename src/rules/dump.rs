@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Grant, Rule};
+use super::{Grant, Leasing, Rule};
 use crate::limit::{Algorithm, Limit};
 
 /// One line for each rule, sorted. `number_of` tells the number that was written beside `unlimited: true`.
@@ -34,6 +34,11 @@ impl fmt::Display for Line<'_> {
         }
         if let Some(posture) = self.rule.on_store_failure {
             write!(f, ", on_store_failure: {}", posture.name())?;
+        }
+        match self.rule.lease {
+            Leasing::Auto => {}
+            Leasing::On => f.write_str(", lease: on")?,
+            Leasing::Off => f.write_str(", lease: off")?,
         }
         f.write_char('\n')
     }

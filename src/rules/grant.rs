@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Algorithms, Charging, Grant, MAX_DELAY_WARNING, Posture,
+    Algorithms, Charging, Grant, Leasing, MAX_DELAY_WARNING, Posture,
     problem::{Path, Report, nearest, one_of, quoted},
     raw::{RawLimit, Spanned},
 };
@@ -52,6 +52,24 @@ pub(crate) fn posture(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> O
         );
     }
     posture
+}
+
+/// What `lease` says. Only fixed windows can be leased so far.
+pub(crate) fn leasing(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> Leasing {
+    let Some(said) = &raw.lease else { return Leasing::Auto };
+    let algorithm = raw.algorithm.as_ref().map_or("fixed_window", |algorithm| algorithm.value.as_str());
+    let why = match algorithm {
+        "sliding_window" | "token_bucket" => "this version leases fixed windows only",
+        "sliding_log" | "leaky_bucket" => {
+            "each of its hits needs a moment of its own, which only the store can give"
+        }
+        _ => return said.value,
+    };
+    if said.value == Leasing::On {
+        let advice = format!("{why}: remove it, or set algorithm to fixed_window");
+        report.problem(said.at, &path.key("lease"), format!("lease: on with {algorithm}"), advice);
+    }
+    said.value
 }
 
 /// What `charge` says of a domain.
@@ -131,6 +149,7 @@ fn unlimited(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> Option<Gra
         ("burst", raw.burst.as_ref().map(|field| field.at)),
         ("max_delay", raw.max_delay.as_ref().map(|field| field.at)),
         ("on_store_failure", raw.on_store_failure.as_ref().map(|field| field.at)),
+        ("lease", raw.lease.as_ref().map(|field| field.at)),
     ];
     for (name, at) in ours {
         if let Some(at) = at {

@@ -71,7 +71,7 @@ const KEYS: [Known; 26] = {
         known("max_delay", &[RateLimit], Ours),
         known("on_store_failure", &[RateLimit], Ours),
         known("charge", &[Root], Ours),
-        known("lease", &[RateLimit], Later),
+        known("lease", &[RateLimit], Ours),
         known("candidate", &[RateLimit], Later),
         known("soft_mode", &[Descriptor], Later),
         known("enforce_percent", &[Descriptor], Later),

@@ -9,7 +9,7 @@
 use std::{borrow::Cow, rc::Rc};
 
 use super::{
-    Metadata,
+    Leasing, Metadata,
     keys::{self, Level, Origin},
     metadata,
     pairs::{Pair, Pairs},
@@ -66,6 +66,7 @@ pub(crate) struct RawLimit {
     pub burst: Option<Spanned<u32>>,
     pub max_delay: Option<Spanned<String>>,
     pub on_store_failure: Option<Spanned<String>>,
+    pub lease: Option<Spanned<Leasing>>,
     /// As [`RawFile::incomplete`].
     pub incomplete: bool,
 }
@@ -117,6 +118,7 @@ impl RawLimit {
             burst: None,
             max_delay: None,
             on_store_failure: None,
+            lease: None,
             incomplete: false,
         }
     }
@@ -231,9 +233,27 @@ fn fill_limit(limit: &mut RawLimit, mapping: &Mapping, path: &Path<'_>, report: 
                 limit.incomplete |= is_lost(limit.max_delay.as_ref(), node);
             }
             "on_store_failure" => limit.on_store_failure = utf8(node, path, report),
+            "lease" => limit.lease = lease(node, path, report),
             _ => {}
         });
     limit.incomplete |= misspelt;
+}
+
+/// `on` and `off` are booleans to a YAML 1.1 reader unless they are quoted; both ways of writing mean the same here.
+fn lease(node: &Node, path: &Path<'_>, report: &mut Report) -> Option<Spanned<Leasing>> {
+    let scalar = node.scalar();
+    let value = match scalar.map(|scalar| (&scalar.meaning, scalar.bytes())) {
+        Some((Meaning::Null, _)) => return None,
+        Some((Meaning::Bool(true), _) | (_, b"on")) => Leasing::On,
+        Some((Meaning::Bool(false), _) | (_, b"off")) => Leasing::Off,
+        Some((_, b"auto")) => Leasing::Auto,
+        _ => {
+            let found = scalar.map_or_else(|| node.describe(), |scalar| quoted(&scalar.text));
+            report.problem(node.at, path, format!("invalid lease {found}"), "expected auto, on or off");
+            return None;
+        }
+    };
+    Some(Spanned { value, at: node.at })
 }
 
 /// The names that a limit replaces; an item without a name is an empty one, which is refused later.

@@ -8,7 +8,10 @@ use super::{
     value::Value,
     words::BackendType,
 };
-use crate::{local::memo, store::redis::config::KeyStyle};
+use crate::{
+    local::{lease, memo},
+    store::redis::config::KeyStyle,
+};
 
 /// The store, and the reason to be told in the first log line.
 #[derive(Clone, Debug)]
@@ -117,6 +120,14 @@ pub(super) fn memo(
         return None;
     }
     (!horizon.is_zero()).then_some(memo::Options { bytes, horizon })
+}
+
+/// From when on keys are leased: never where counters are in memory, nor in the reference's own, of which others know nothing
+/// of leases.
+pub(super) fn leases(values: &Values, store: &StoreSettings) -> Option<lease::Options> {
+    let can = matches!(store.kind, StoreKind::Redis(_)) && values.counter_keys.value == KeyStyle::Tidegate;
+    let (min_rate, ttl) = (values.lease_min_rate.value.get(), values.lease_ttl.value.get());
+    (values.leases.value && can).then_some(lease::Options { min_rate, ttl })
 }
 
 /// Whether it is to be Redis, and why.

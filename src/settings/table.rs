@@ -310,6 +310,12 @@ settings! {
     LOCAL_CACHE_SIZE_IN_BYTES local_cache_size_in_bytes: Auto<i64> = Auto(None), "4 MiB: 61,000 keys, more than one node refuses within a second";
     /// How long such a key is refused without asking, at most. So much later a limit is seen that was raised, or given hits back, by another process. 0: none are remembered.
     MEMO_HORIZON memo_horizon: Span<0, HOUR> = Span::secs(1), "one question a second for a key that is refused thousands of times; nobody waits long for a change";
+    /// Whether a process may take hits of a much asked-for key from Redis in advance and spend them without asking. A rule's `lease` may say no by itself.
+    LEASES leases: bool = true, "a hot key costs Redis 20 questions a second and process instead of one a call, and no limit admits more for it";
+    /// A key is leased that this process is asked for more often than this, in hits a second.
+    LEASE_MIN_RATE lease_min_rate: Count<1, 1_000_000_000> = Count::new(200), "ten calls in the 50 ms that a lease is for: with fewer it saves little";
+    /// What was leased and not spent is given back after this time. At least 50ms.
+    LEASE_TTL lease_ttl: Span<50, 10_000> = Span::millis(200), "four times what a lease is for; what a process that dies takes with it is not much older";
     /// Whether `/top` on the debug port names the keys that are asked for most. They hold what clients sent.
     TOP_NAMES_KEYS top_names_keys: bool = true, "the first question about a hot key is which one it is";
     /// Whether a request that is refused charges no counter at all, whatever the domain's `charge` says.

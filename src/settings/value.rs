@@ -381,7 +381,11 @@ pub struct Span<const MIN_MS: u64, const MAX_MS: u64>(Duration);
 impl<const MIN_MS: u64, const MAX_MS: u64> Span<MIN_MS, MAX_MS> {
     /// A span outside the bounds is moved to the nearer one.
     pub const fn secs(seconds: u64) -> Self {
-        let ms = seconds.saturating_mul(1_000);
+        Self::millis(seconds.saturating_mul(1_000))
+    }
+
+    /// A span outside the bounds is moved to the nearer one.
+    pub const fn millis(ms: u64) -> Self {
         Self(Duration::from_millis(if ms < MIN_MS {
             MIN_MS
         } else if ms > MAX_MS {

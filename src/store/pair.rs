@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{Budget, Charge, Outcomes, StoreError, redis::RedisStore, refuses};
 use crate::{
     clock::UnixMicros,
-    limit::{Charged, Cost},
+    limit::{Charged, Cost, Limit},
 };
 
 #[derive(Debug)]
@@ -29,6 +29,11 @@ struct Part<'a> {
 }
 
 impl Pair {
+    /// The store that counts by this limit.
+    pub fn of(&self, limit: &Limit) -> &RedisStore {
+        self.per_second.as_ref().filter(|_| limit.window.secs() == 1).unwrap_or(&self.main)
+    }
+
     pub(super) async fn charge(&self, charges: &[Charge<'_>], now: UnixMicros, budget: Budget) -> Outcomes {
         let Some(second) = &self.per_second else { return self.main.charge(charges, now, budget).await };
         let [main, rest] = parts(charges, &[]);

@@ -14,6 +14,7 @@ pub mod config;
 mod dial;
 mod exchange;
 mod hello;
+mod lending;
 mod link;
 mod refunds;
 mod reply;
@@ -218,6 +219,7 @@ impl Inner {
             time: config.time,
             jitter: u64::try_from(config.expiry_jitter.as_millis()).unwrap_or(u64::MAX).max(1),
             random: mix(self.random.fetch_add(1, Ordering::Relaxed)),
+            windows: &[],
             slots: if self.shared.is_cluster() { Slots::Apart } else { Slots::Together },
         }
     }

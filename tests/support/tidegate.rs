@@ -93,6 +93,11 @@ impl Tidegate {
         self.debug.address()
     }
 
+    /// Ends it with SIGKILL: it does nothing any more.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::KILL).map(drop)
+    }
+
     /// Ends it with SIGTERM and waits; it must end well.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;

@@ -4,8 +4,8 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{counter, gauge, gauge_of, to_u64};
-use crate::limiter::Limiter;
+use super::{counter, counters, gauge, gauge_of, to_u64};
+use crate::{limiter::Limiter, local::lease::Leases};
 
 /// How much did Redis not hear of, and does one key make most of the traffic? A fixed number of series: none names a key.
 pub(super) fn encode(limiter: &Limiter, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -30,6 +30,9 @@ pub(super) fn encode(limiter: &Limiter, encoder: &mut DescriptorEncoder<'_>) -> 
             to_u64(memo.bytes()),
         )?;
     }
+    if let Some(leases) = shared.local().leases() {
+        encode_leases(leases, encoder)?;
+    }
     let top = shared.local().top(1, shared.clock().now());
     let hottest = top.hottest.first();
     gauge_of(
@@ -49,5 +52,29 @@ pub(super) fn encode(limiter: &Limiter, encoder: &mut DescriptorEncoder<'_>) -> 
         "tidegate_most_refused_key_refusals_per_second",
         "Refusals of the key that is refused most.",
         top.most_refused.first().map_or(0.0, |row| row.rate),
+    )
+}
+
+/// How much is spent without asking the store, and what would be lost with this process?
+fn encode_leases(leases: &Leases, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    gauge(encoder, "tidegate_leases", "Keys that are leased.", to_u64(leases.len()))?;
+    gauge(
+        encoder,
+        "tidegate_lease_stranded_hits",
+        "Hits that are leased and not spent: what the other processes could not admit if this one died now.",
+        leases.held(),
+    )?;
+    let totals = leases.totals();
+    let results = [
+        ("granted", totals.granted),
+        ("spent", totals.spent),
+        ("returned", totals.returned),
+        ("dropped", totals.dropped),
+    ];
+    counters(
+        encoder,
+        "tidegate_lease_hits",
+        "Hits that were leased, spent without asking, given back, or lost because their window ended or the store was away.",
+        results.map(|(result, n)| ([("result", result)], n)),
     )
 }

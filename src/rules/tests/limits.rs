@@ -138,7 +138,16 @@ fn settings_that_do_not_fit_are_refused() {
         ),
         ("unlimited: true, algorithm: token_bucket", &["should not specify algorithm when unlimited"]),
         ("unlimited: true, on_store_failure: deny", &["should not specify on_store_failure when unlimited"]),
-        ("unit: hour, requests_per_unit: 5, lease: off", &["'lease' is described and not built yet"]),
+        ("unit: hour, requests_per_unit: 5, lease: 1", &["invalid lease '1'", "auto, on or off"]),
+        ("unlimited: true, lease: off", &["should not specify lease when unlimited"]),
+        (
+            "unit: hour, requests_per_unit: 5, algorithm: token_bucket, lease: on",
+            &["lease: on with token_bucket", "fixed windows only"],
+        ),
+        (
+            "unit: hour, requests_per_unit: 5, algorithm: sliding_log, lease: 'on'",
+            &["lease: on with sliding_log", "only the store"],
+        ),
         (
             "unit: hour, requests_per_unit: 5, candidate: {unit: day}",
             &["'candidate' is described and not built yet"],

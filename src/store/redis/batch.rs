@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, UnixMicros},
-    limit::{Algorithm, Charged, Cost, Found, Hits},
+    limit::{Algorithm, Charged, Cost, Found, Hits, slice},
     store::Charge,
 };
 
@@ -41,6 +41,8 @@ pub(super) struct Request<'a> {
     pub jitter: u64,
     /// A random number of this request.
     pub random: u64,
+    /// The numbers of the windows that these fixed windows are charged in, whichever window it is now; empty: by the clock.
+    pub windows: &'a [u64],
     pub slots: Slots,
 }
 
@@ -79,7 +81,9 @@ impl Names {
             (KeyStyle::Tidegate, TimeSource::Server) => clock.at(request.now),
             _ => request.now,
         };
-        let keys = request.charges.iter().map(|charge| name(request.keys, charge, clock, moment)).collect();
+        let windows = request.windows.iter().copied().map(Some).chain(std::iter::repeat(None));
+        let named = request.charges.iter().zip(windows);
+        let keys = named.map(|(charge, window)| name(request.keys, charge, clock, moment, window)).collect();
         Self { moment, keys }
     }
 
@@ -93,7 +97,13 @@ impl Names {
 }
 
 /// The key in the server, and for a fixed window its number.
-fn name(style: KeyStyle, charge: &Charge<'_>, clock: &ShardClock, moment: UnixMicros) -> (WindowKey, u64) {
+fn name(
+    style: KeyStyle,
+    charge: &Charge<'_>,
+    clock: &ShardClock,
+    moment: UnixMicros,
+    window: Option<u64>,
+) -> (WindowKey, u64) {
     let mut key = WindowKey::from_slice(charge.key.as_bytes());
     if charge.limit.algorithm != Algorithm::FixedWindow {
         return (key, 0);
@@ -101,7 +111,7 @@ fn name(style: KeyStyle, charge: &Charge<'_>, clock: &ShardClock, moment: UnixMi
     let mut digits = itoa::Buffer::new();
     let window = match style {
         KeyStyle::Tidegate => {
-            let window = clock.window(moment, charge.limit.window.micros());
+            let window = window.unwrap_or_else(|| clock.window(moment, charge.limit.window.micros()));
             key.push(b'@');
             key.extend_from_slice(digits.format(window).as_bytes());
             window
@@ -383,7 +393,12 @@ impl<'a> Batch<'a> {
         let Some(charge) = self.request.charges.get(member) else { return Outcome::Said(Said::Other) };
         let found = match charge.limit.algorithm {
             Algorithm::FixedWindow => {
-                let cost = charge.cost;
+                let cost = match charge.cost {
+                    Cost::Charge(wanted) if self.request.together == Together::Lend => {
+                        Cost::charge(slice(charge.limit, Hits::new(a), wanted))
+                    }
+                    cost => cost,
+                };
                 let outcome = self.fixed(member, charge, Hits::new(a), cost);
                 let admitted = matches!(&outcome, Outcome::Charged(charged) if charged.admitted);
                 return if spared && admitted && matches!(cost, Cost::Charge(_)) {

@@ -10,7 +10,8 @@
 --           2 the same, but the refused one is counted (a fixed window of the reference)
 --        then for each charge
 --        B  the algorithm: 1 fixed_window, 2 sliding_window, 3 sliding_log, 4 a bucket, 5 a bucket's refund
---        B  1 if its refusal is enforced, else 0
+--        B  1 if its refusal is enforced, else 0. 2: what is lent to a node (1 only): the cost is the most that is wanted,
+--           and at most a sixteenth of what is left is counted
 --        8 D, of which the first ones count:
 --           1        limit, cost, seconds to live
 --           2, 3     limit, cost, window in seconds, jitter
@@ -53,6 +54,7 @@ for i = 1, #KEYS do
   local a, b, c = 0, 0, 0
   local op, enforced, limit, p, q, r, s, t, u, v
   op, enforced, limit, p, q, r, s, t, u, v, at = unpack('<BBdddddddd', packed, at)
+  local lends = enforced == 2
   enforced = enforced == 1
 
   if op >= 4 then
@@ -87,6 +89,7 @@ for i = 1, #KEYS do
     local cost, seconds = p, q
     local found = call('GET', key)
     if found then a = math.min(tonumber(found), most) end
+    if lends then cost = math.min(cost, math.max(floor((limit - a) / 16), 0)) end
     local fits = a + cost <= limit
     if cost < 0 then
       if a > 0 then call('SET', key, math.max(a + cost, 0), 'KEEPTTL') end
@@ -98,7 +101,8 @@ for i = 1, #KEYS do
         else
           call('INCRBY', key, cost)
         end
-        if a == 0 or call('TTL', key) == -1 then call('EXPIRE', key, seconds) end
+        -- Plain charges of this key see to an expiry that was lost.
+        if a == 0 or not lends and call('TTL', key) == -1 then call('EXPIRE', key, seconds) end
         if undo and (fits or mode == 1) then undo[#undo + 1] = {key, found} end
       end
     end

@@ -16,6 +16,8 @@ pub struct ShardClock {
     ahead: AtomicI64,
     /// The latest estimate that was used.
     latest: AtomicU64,
+    /// In microseconds: how long the latest reading took.
+    uncertain: AtomicU64,
 }
 
 impl ShardClock {
@@ -26,6 +28,7 @@ impl ShardClock {
         let half = signed(u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX));
         let ahead = signed(reading.get()).saturating_sub(signed(asked.get())).saturating_sub(half);
         let known = self.ahead.load(Ordering::Relaxed);
+        self.uncertain.store(2 * half.unsigned_abs(), Ordering::Relaxed);
         if ahead.abs_diff(known) > half.unsigned_abs() {
             self.ahead.store(ahead, Ordering::Relaxed);
         }
@@ -34,6 +37,12 @@ impl ShardClock {
     /// Microseconds that the shard's clock is ahead of this process's; negative if behind.
     pub fn ahead(&self) -> i64 {
         self.ahead.load(Ordering::Relaxed)
+    }
+
+    /// How far the estimate can be from what the shard's clock shows: a reading is right within half its round trip, and one
+    /// that differs by no more than that was not taken over.
+    pub fn uncertainty(&self) -> Duration {
+        Duration::from_micros(self.uncertain.load(Ordering::Relaxed))
     }
 
     /// What the shard's clock shows when this process's shows `now`.

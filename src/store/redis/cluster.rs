@@ -117,6 +117,11 @@ impl Cluster {
         }
     }
 
+    /// The clock that windows are numbered by.
+    pub fn with_clock<T>(&self, read: impl FnOnce(&ShardClock) -> T) -> T {
+        read(self.known.map.load().clock().unwrap_or(&self.known.no_clock))
+    }
+
     /// The charges of each slot.
     pub fn groups(&self, request: Request<'_>) -> Vec<Members> {
         let map = self.known.map.load_full();

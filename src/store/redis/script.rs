@@ -24,6 +24,8 @@ pub(super) enum Together {
     AllOrNothing,
     /// The same, but the refused one is counted.
     RefuserPays,
+    /// Nothing; and of each cost only so much is counted as a node may be lent at once (`limit::slice`).
+    Lend,
 }
 
 /// One charge as the script takes it.
@@ -54,11 +56,11 @@ pub(super) fn call(source: Source, moment: u64, together: Together, charges: &[S
     let mut packed = Packed::default();
     packed.doubles(&[moment]);
     packed.byte(match together {
-        Together::No => 0,
+        Together::No | Together::Lend => 0,
         Together::AllOrNothing => 1,
         Together::RefuserPays => 2,
     });
-    charges.iter().for_each(|charge| charge.pack(&mut packed));
+    charges.iter().for_each(|charge| charge.pack(together, &mut packed));
     cmd.arg(packed.0.as_slice());
     cmd
 }
@@ -105,7 +107,7 @@ pub(super) enum Source {
 }
 
 impl ScriptCharge<'_> {
-    fn pack(&self, packed: &mut Packed) {
+    fn pack(&self, together: Together, packed: &mut Packed) {
         let Charge { limit, cost, .. } = *self.charge;
         let began = packed.0.len();
         let operation = match (limit.algorithm, cost) {
@@ -116,7 +118,7 @@ impl ScriptCharge<'_> {
             (Algorithm::TokenBucket { .. } | Algorithm::LeakyBucket { .. }, _) => 4,
         };
         packed.byte(operation);
-        packed.byte(self.enforced.into());
+        packed.byte(if together == Together::Lend { 2 } else { self.enforced.into() });
         let requests = u64::from(limit.requests_per_unit);
         match limit.algorithm {
             Algorithm::FixedWindow => {

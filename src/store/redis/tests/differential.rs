@@ -6,7 +6,7 @@ use std::{collections::HashMap, ops::Range};
 use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::*;
-use crate::limit::State;
+use crate::limit::{State, slice};
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -115,4 +115,39 @@ fn scripts_and_pure_functions_tell_the_same() {
 #[test]
 fn fixed_windows_and_the_pure_function_tell_the_same() {
     all_tell(limits().prop_map(|limit| Limit { algorithm: Algorithm::FixedWindow, ..limit }), false);
+}
+
+/// What is lent to a node, and given back, in a window that need not be the one of the clock.
+#[tokio::test]
+async fn the_script_lends_what_the_pure_function_lends() {
+    let server = Server::start().await;
+    let store = single(&server).await;
+    let window = now().secs() / 60 + 1;
+    for (nth, requests) in [0, 15, 16, 1_000, u32::MAX].into_iter().enumerate() {
+        let limit = limit(requests, Unit::Minute, Algorithm::FixedWindow);
+        let key = key(&format!("lent{nth}"), &limit);
+        let mut count = Hits::ZERO;
+        for wanted in [1, 7, 60, 1_000_000, Hits::MAX.get(), 3] {
+            let wanted = Hits::new(wanted);
+            let lent = slice(&limit, count, wanted);
+            let asked = charge(&key, &limit, Cost::charge(wanted));
+            let told = store.lend(&asked, window, now(), Budget::of(SOON)).await.unwrap();
+            assert_eq!(
+                (told.used_before, told.used_after),
+                (count, count.plus(lent)),
+                "{wanted:?} of {limit}"
+            );
+            count = count.plus(lent);
+        }
+        let given_back = Hits::new(count.get() / 3);
+        let refund = charge(&key, &limit, Cost::refund(given_back));
+        store.return_to(&refund, window, now(), Budget::of(SOON)).await.unwrap();
+        let name = format!("{}@{window}", String::from_utf8_lossy(key.as_bytes()));
+        let expected =
+            if count == Hits::ZERO { String::new() } else { count.minus(given_back).get().to_string() };
+        let found = server.call(&["GET", &name]);
+        assert!(found == expected || count == Hits::ZERO, "{name}: {found}");
+        let in_this_window = store.charge(&[charge(&key, &limit, Cost::Peek)], now(), Budget::of(SOON)).await;
+        assert_eq!(in_this_window[0].unwrap().used_before, Hits::ZERO);
+    }
 }

@@ -1,0 +1,430 @@
+//! Nodes and shards in virtual time, seeded: leases as they are, counters as they are, and between them messages that take
+//! their time or are lost. What is admitted is held against the limit.
+//!
+//! What is not simulated: threads, and the store's own failures; a shard that forgets its counters admits them again, leases or
+//! not.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use super::*;
+use crate::limit::{Algorithm, Unit, Window, slice};
+
+const SEEDS: u64 = 2_000;
+const WINDOW: u64 = 1_000_000;
+
+/// What happens, in the order of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Call {
+        node: usize,
+        key: usize,
+        cost: u64,
+    },
+    /// At the shard. `wanted` zero: a plain charge.
+    Lend {
+        node: usize,
+        key: usize,
+        window: u64,
+        /// Of the window, when it was asked for, as the node takes it.
+        left: u64,
+        wanted: u64,
+        asked: u64,
+        life: u64,
+    },
+    Charge {
+        node: usize,
+        key: usize,
+        window: u64,
+        cost: u64,
+        asked: u64,
+    },
+    Return {
+        key: usize,
+        window: u64,
+        held: u64,
+        owed: u64,
+    },
+    /// At the node.
+    Lent {
+        node: usize,
+        key: usize,
+        window: u64,
+        left: u64,
+        granted: u64,
+        counted: u64,
+        asked: u64,
+        life: u64,
+    },
+    Lost {
+        node: usize,
+        key: usize,
+        life: u64,
+    },
+    Charged {
+        node: usize,
+        key: usize,
+        window: u64,
+        cost: u64,
+        before: u64,
+        asked: u64,
+    },
+    Sweep {
+        node: usize,
+    },
+    Crash {
+        node: usize,
+    },
+    /// It gives back all that it holds, whether or not it is time.
+    Stop {
+        node: usize,
+    },
+}
+
+struct Node {
+    leases: Vec<Lease>,
+    /// Microseconds that it takes the shards' clock to be ahead of what it is; another reading says something else.
+    wrong_by: i64,
+    /// Lives so far: what was sent in another is not heard.
+    life: u64,
+    /// Hits that it wants at once, by key.
+    wants: Vec<u64>,
+}
+
+struct World {
+    seed: u64,
+    random: u64,
+    limit: Limit,
+    now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    n_events: u64,
+    nodes: Vec<Node>,
+    /// By key and window: what the shard has counted, and what was admitted by nodes.
+    counted: BTreeMap<(usize, u64), u64>,
+    admitted: BTreeMap<(usize, u64), u64>,
+    /// Debited, and lost by crashes, messages and ends of windows.
+    lost: BTreeMap<(usize, u64), u64>,
+    /// Counted all the same, and of these what was given back.
+    refused: BTreeMap<(usize, u64), u64>,
+    forgiven: BTreeMap<(usize, u64), u64>,
+    loses_messages: bool,
+    history: Vec<(u64, Event)>,
+    /// Events to come that are no sweeps.
+    n_to_come: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = Self {
+            seed,
+            random: seed,
+            limit: Limit {
+                requests_per_unit: 0,
+                window: Window::of(Unit::Second),
+                algorithm: Algorithm::FixedWindow,
+            },
+            now: 50 * WINDOW,
+            queue: BinaryHeap::new(),
+            n_events: 0,
+            nodes: Vec::new(),
+            counted: Default::default(),
+            admitted: Default::default(),
+            lost: Default::default(),
+            refused: Default::default(),
+            forgiven: Default::default(),
+            loses_messages: false,
+            history: Vec::new(),
+            n_to_come: 0,
+        };
+        world.limit.requests_per_unit = [20, 100, 500, 2_000][world.below(4) as usize];
+        world.loses_messages = world.below(2) == 0;
+        let (n_nodes, n_keys) = (1 + world.below(4) as usize, 1 + world.below(2) as usize);
+        for n in 0..n_nodes {
+            let wants = (0..n_keys).map(|_| 1 + world.below(40)).collect();
+            let leases = vec![Lease::asked(world.limit); n_keys];
+            let wrong_by = world.error();
+            world.nodes.push(Node { leases, wrong_by, life: 0, wants });
+            for key in 0..n_keys {
+                world.nodes[n].leases[key].not_granted(Tick::default());
+            }
+            world.push(world.now, Event::Sweep { node: n });
+        }
+        world.calls(n_keys);
+        if world.loses_messages && world.below(2) == 0 {
+            let (node, at) = (world.below(n_nodes as u64) as usize, world.now + world.below(2 * WINDOW));
+            world.push(at, Event::Crash { node });
+        }
+        if world.below(4) == 0 {
+            let (node, at) = (world.below(n_nodes as u64) as usize, world.now + world.below(2 * WINDOW));
+            world.push(at, Event::Stop { node });
+        }
+        world
+    }
+
+    /// Bursts and pauses, other ones on each node, across the ends of windows.
+    fn calls(&mut self, n_keys: usize) {
+        let end = self.now + WINDOW + WINDOW / 2;
+        for node in 0..self.nodes.len() {
+            let mut at = self.now + self.below(WINDOW / 2);
+            let every = 1_000 + self.below(9_000);
+            while at < end {
+                let key = self.below(n_keys as u64) as usize;
+                let cost = if self.below(10) == 0 { 1 + self.below(5) } else { 1 };
+                self.push(at, Event::Call { node, key, cost });
+                at += 1 + self.below(2 * every);
+                if self.below(300) == 0 {
+                    at += self.below(WINDOW);
+                }
+            }
+        }
+    }
+
+    /// splitmix64
+    fn below(&mut self, n: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn error(&mut self) -> i64 {
+        self.below(UNCERTAIN * 2) as i64 - UNCERTAIN as i64
+    }
+
+    fn push(&mut self, at: u64, event: Event) {
+        self.n_events += 1;
+        self.n_to_come += usize::from(!matches!(event, Event::Sweep { .. }));
+        self.queue.push(Reverse((at, self.n_events, event)));
+    }
+
+    /// Sends a message: it arrives, after a while, or it does not. Whether it does.
+    fn send(&mut self, event: Event) -> bool {
+        let delay = 50 + if self.below(20) == 0 { self.below(60_000) } else { self.below(1_000) };
+        let arrives = !self.loses_messages || self.below(50) != 0;
+        if arrives {
+            self.push(self.now + delay, event);
+        }
+        arrives
+    }
+
+    /// What a node takes the shards' clock to show.
+    fn by(&self, node: usize) -> u64 {
+        self.now.saturating_add_signed(self.nodes[node].wrong_by)
+    }
+
+    fn tick(&self) -> Tick {
+        Tick::new(self.now)
+    }
+
+    fn run(&mut self) {
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            self.now = at;
+            if !matches!(event, Event::Sweep { .. }) {
+                self.n_to_come -= 1;
+                self.history.push((at, event));
+            }
+            self.step(event);
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let tick = self.tick();
+        match event {
+            Event::Call { node, key, cost } => self.call(node, key, cost),
+            Event::Charge { node, key, window, cost, asked } => {
+                let before = *self.counted.entry((key, window)).or_default();
+                *self.counted.entry((key, window)).or_default() += cost;
+                self.send(Event::Charged { node, key, window, cost, before, asked });
+                // Whoever asked may never hear of it; the call counts as admitted all the same.
+                if before + cost <= self.most() {
+                    self.admit(key, window, cost);
+                } else {
+                    *self.refused.entry((key, window)).or_default() += cost;
+                }
+            }
+            Event::Charged { node, key, window, cost, before, asked } => {
+                let admitted = before + cost <= self.most();
+                let ends_at = (window + 1) * WINDOW;
+                let charged = Charged {
+                    admitted,
+                    used_before: Hits::new(before),
+                    used_after: Hits::new(before + cost),
+                    remaining: Hits::new(self.most().saturating_sub(before + cost)),
+                    reset_after: Duration::from_micros(ends_at.saturating_sub(asked)),
+                    delay: Duration::ZERO,
+                };
+                let lease = &mut self.nodes[node].leases[key];
+                lease.heard(UnixMicros::new(asked), Cost::charge(Hits::new(cost)), charged, true);
+                if admitted && lease.ask(tick) {
+                    self.ask(node, key);
+                }
+            }
+            Event::Lend { node, key, window, left, wanted, asked, life } => {
+                let count = self.counted.entry((key, window)).or_default();
+                let granted = slice(&self.limit, Hits::new(*count), Hits::new(wanted)).get();
+                *count += granted;
+                let counted = *count;
+                if !self.send(Event::Lent { node, key, window, left, granted, counted, asked, life }) {
+                    *self.lost.entry((key, window)).or_default() += granted;
+                    self.push(self.now + 200_000, Event::Lost { node, key, life });
+                }
+            }
+            Event::Lent { node, key, window, left, granted, counted, asked, life } => {
+                if self.nodes[node].life != life {
+                    *self.lost.entry((key, window)).or_default() += granted;
+                    return;
+                }
+                let (asked, ends_after) = (Tick::new(asked), Duration::from_micros(left));
+                let grant = Grant {
+                    window,
+                    window_ends: asked.after(ends_after),
+                    window_ends_at: UnixMicros::new((window + 1) * WINDOW),
+                    spent_until: OPTIONS.spent_within(
+                        asked,
+                        tick,
+                        ends_after,
+                        Duration::from_micros(UNCERTAIN),
+                    ),
+                    granted: Hits::new(granted),
+                    counted: Hits::new(counted),
+                };
+                let leftover = self.nodes[node].leases[key].granted(tick, grant);
+                self.give_back(key, leftover);
+                // A grant, and what was left of the one before when it was asked for.
+                let most = self.nodes[node].wants[key] * (LOW + 1) / LOW;
+                let held = self.nodes[node].leases[key].held().get();
+                assert!(held <= most, "{held} held, {most} at most: {}", self.story());
+            }
+            Event::Lost { node, key, life } => {
+                if self.nodes[node].life == life {
+                    self.nodes[node].leases[key].not_granted(tick);
+                }
+            }
+            Event::Return { key, window, held, owed } => {
+                let count = self.counted.entry((key, window)).or_default();
+                let left = count.checked_sub(held + owed);
+                *count = left.unwrap_or_default();
+                *self.forgiven.entry((key, window)).or_default() += owed;
+                assert!(left.is_some(), "given back, and never counted: {}", self.story());
+            }
+            Event::Sweep { node } => {
+                for key in 0..self.nodes[node].leases.len() {
+                    let leftover = self.nodes[node].leases[key].end(tick);
+                    self.give_back(key, leftover);
+                }
+                if self.n_to_come > 0 || self.nodes[node].leases.iter().any(|lease| lease.held() > Hits::ZERO)
+                {
+                    let every = u64::try_from(OPTIONS.sweep_every().as_micros()).unwrap();
+                    self.push(self.now + every, Event::Sweep { node });
+                }
+            }
+            Event::Crash { node } => {
+                for key in 0..self.nodes[node].leases.len() {
+                    let mut lease =
+                        std::mem::replace(&mut self.nodes[node].leases[key], Lease::asked(self.limit));
+                    self.nodes[node].leases[key].not_granted(tick);
+                    if let Some(Leftover { window, held, .. }) = lease.take_all(tick) {
+                        *self.lost.entry((key, window)).or_default() += held.get();
+                    }
+                }
+                self.nodes[node].life += 1;
+            }
+            Event::Stop { node } => {
+                for key in 0..self.nodes[node].leases.len() {
+                    let leftover = self.nodes[node].leases[key].take_all(tick);
+                    self.give_back(key, leftover);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, node: usize, key: usize, cost: u64) {
+        let tick = self.tick();
+        if self.below(8) == 0 {
+            self.nodes[node].wrong_by = self.error();
+        }
+        if self.nodes[node].leases[key].spend(tick, Hits::new(cost)).is_some() {
+            let lease = &mut self.nodes[node].leases[key];
+            let (window, asks) = (lease.window, lease.ask(tick));
+            // By the shards' own clock, not the node's: never late, and early only as a plain charge can be.
+            let windows = self.now / WINDOW..=(self.now + UNCERTAIN) / WINDOW;
+            assert!(windows.contains(&window), "spent in another window: {}", self.story());
+            self.admit(key, window, cost);
+            if asks {
+                self.ask(node, key);
+            }
+        } else {
+            let (window, asked) = (self.by(node) / WINDOW, self.by(node));
+            self.send(Event::Charge { node, key, window, cost, asked });
+        }
+    }
+
+    fn ask(&mut self, node: usize, key: usize) {
+        let (window, asked) = (self.by(node) / WINDOW, self.now);
+        let left = (window + 1) * WINDOW - self.by(node);
+        let Node { wants, life, .. } = &self.nodes[node];
+        let (wanted, life) = (wants[key], *life);
+        if !self.send(Event::Lend { node, key, window, left, wanted, asked, life }) {
+            self.push(self.now + 200_000, Event::Lost { node, key, life });
+        }
+    }
+
+    fn give_back(&mut self, key: usize, leftover: Option<Leftover>) {
+        let Some(Leftover { window, held, owed, is_past }) = leftover else { return };
+        let (held, owed) = (held.get(), owed.get());
+        if is_past || !self.send(Event::Return { key, window, held, owed }) {
+            *self.lost.entry((key, window)).or_default() += held;
+        }
+    }
+
+    fn admit(&mut self, key: usize, window: u64, cost: u64) {
+        let admitted = self.admitted.entry((key, window)).or_default();
+        *admitted += cost;
+        let admitted = *admitted;
+        assert!(admitted <= self.most(), "{admitted} admitted of {key} in {window}: {}", self.story());
+    }
+
+    fn most(&self) -> u64 {
+        u64::from(self.limit.requests_per_unit)
+    }
+
+    /// Nothing is under way any more: all that is counted was admitted, refused and not given back, or is known to be lost
+    /// with a node or a message that is lost, and no hit more.
+    fn settled(&self) {
+        for node in &self.nodes {
+            assert!(node.leases.iter().all(|lease| lease.held() == Hits::ZERO), "{}", self.story());
+        }
+        for (place, counted) in &self.counted {
+            let of = |map: &BTreeMap<_, u64>| map.get(place).copied().unwrap_or(0);
+            let known = of(&self.admitted) + of(&self.refused) + of(&self.lost) - of(&self.forgiven);
+            assert_eq!(*counted, known, "counted in {place:?}, and known: {}", self.story());
+        }
+    }
+
+    fn story(&self) -> String {
+        let told = self.history.iter().map(|(at, event)| format!("{at} {event:?}\n"));
+        format!("seed {}, limit {}\n{}", self.seed, self.limit, told.collect::<String>())
+    }
+}
+
+/// How wrong a node may be about the shards' clock, in microseconds.
+const UNCERTAIN: u64 = 2_000;
+
+const OPTIONS: Options = Options { min_rate: 1, ttl: Duration::from_millis(200) };
+
+#[test]
+fn leases_never_admit_more_and_give_everything_back() {
+    let mut n_spent_to_the_last = 0;
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        world.run();
+        world.settled();
+        let most = world.most();
+        n_spent_to_the_last += u64::from(world.admitted.values().any(|admitted| *admitted == most));
+    }
+    // Else the limit was never in the way.
+    assert!(n_spent_to_the_last > SEEDS / 10, "{n_spent_to_the_last} of {SEEDS}");
+}
