@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::limit::Algorithm;
-use tidegate::store::redis::RedisConfig;
 use tidegate::store::redis::config::{Auth, SocketType, Topology, TopologyKind};
 use tidegate::store::redis::tls::{HostName, TlsConfig};
+use tidegate::store::redis::{RedisConfig, RedisStore};
 
 use crate::faults::proxy::{Proxy, Weather};
 use crate::redis::certificates::{Certificates, ServerName};
@@ -16,6 +16,8 @@ use crate::redis::server::{Kind, Server, Setup};
 use crate::redis_store::{Counter, at, list, open, per_year, start, trouble, trusting};
 
 const BUDGET: Duration = Duration::from_secs(1);
+/// Nothing here takes as long.
+const AT_LAST: Duration = Duration::from_secs(20);
 
 /// Opens a store and counts, plainly and by script, on a counter that no other test or call of this has.
 async fn counts(config: RedisConfig) -> anyhow::Result<()> {
@@ -268,4 +270,21 @@ async fn a_cluster_taken_for_a_single_server() -> anyhow::Result<()> {
 async fn a_ring() -> anyhow::Result<()> {
     let servers = [Server::start(Kind::Redis7).await?, Server::start(Kind::Valkey9).await?];
     counts(at(TopologyKind::Ring, &list(servers.iter().map(Server::address)))?).await
+}
+
+/// A worker that waits for its next attempt is told that another one has reached the server.
+#[tokio::test]
+async fn one_worker_that_gets_through_calls_the_others() -> anyhow::Result<()> {
+    const LONGER_THAN_THE_TEST: Duration = Duration::from_secs(3_600);
+    let server = Setup::new(Kind::Redis7).prepare()?;
+    let mut config = single(&server)?;
+    config.startup.initial_interval = LONGER_THAN_THE_TEST;
+    config.startup.max_interval = LONGER_THAN_THE_TEST;
+    let early = start(config)?;
+    let waits = trouble(&early).await?;
+    assert!(waits.contains("cannot connect"), "{waits}");
+    server.launch().await?;
+    let late = RedisStore::connect(early.shared().clone());
+    Counter::new(&late, "late", BUDGET).works(AT_LAST).await?;
+    Counter::new(&early, "early", BUDGET).works(AT_LAST).await
 }

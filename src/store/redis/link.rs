@@ -171,7 +171,11 @@ impl Keeper {
                     self.shared.give_up_after(began.elapsed());
                 }
             }
-            sleep(self.pause(failed)).await;
+            // Another worker that reached the server shows that it is there.
+            tokio::select! {
+                () = sleep(self.pause(failed)) => {}
+                () = self.shard.reached.notified(), if failed > 0 => {}
+            }
         }
     }
 

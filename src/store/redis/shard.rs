@@ -31,6 +31,8 @@ pub struct Shard {
     pub(super) clock: ShardClock,
     /// Told when the breaker opens: each worker then looks whether its connection still answers.
     pub(super) suspect: Notify,
+    /// Told when a worker has a connection: the others need not wait for their next attempt.
+    pub(super) reached: Notify,
     trouble: Mutex<Option<String>>,
     warnings: Mutex<Vec<String>>,
     eviction: AtomicU8,
@@ -47,6 +49,7 @@ impl Shard {
             stats: Stats::default(),
             clock: ShardClock::default(),
             suspect: Notify::new(),
+            reached: Notify::new(),
             trouble: Mutex::new(None),
             warnings: Mutex::default(),
             eviction: AtomicU8::new(Eviction::Unknown as u8),
@@ -102,6 +105,7 @@ impl Shard {
     pub(super) fn connected(&self) {
         self.stats.connection_opened();
         self.breaker.reconnected(tokio::time::Instant::now());
+        self.reached.notify_waiters();
         if !self.ever_connected.swap(true, Ordering::Relaxed) || self.trouble.lock().take().is_some() {
             info!(shard = self.name, "connected");
         }
