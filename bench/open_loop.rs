@@ -84,6 +84,7 @@ impl Outcome {
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
+            failed: 100.0 * self.failed as f64 / self.sent() as f64,
         }
     }
 }
