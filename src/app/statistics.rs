@@ -3,13 +3,13 @@
 
 use std::{fs, path::Path};
 
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{open, watched};
 use crate::{
     admin::{self, Admin, Bounds, Prometheus},
-    settings::{Endpoint, PrometheusSettings, StatsSink},
+    settings::{PrometheusSettings, StatsSink},
     stats::{Exposition, Mapper, MapperError, Sender},
 };
 
@@ -57,7 +57,7 @@ fn expose(
         Some(path) => mapper(path, settings.in_millis)?,
         None => built_in(settings.in_millis)?,
     };
-    let listener = listen(&settings.listen)?;
+    let listener = open("Prometheus", &settings.listen)?;
     let address = listener.local_addr()?;
     let prometheus = Prometheus {
         statistics: admin.statistics(),
@@ -69,16 +69,6 @@ fn expose(
     tasks.spawn(watched("Prometheus", admin::serve(listener, router, bounds, stop.clone())));
     tracing::warn!("Listening for Prometheus on '{address}'");
     Ok(())
-}
-
-/// All addresses, which is the default, means IPv4 alone on a machine without IPv6.
-fn listen(endpoint: &Endpoint) -> anyhow::Result<TcpListener> {
-    let opened = open("Prometheus", endpoint);
-    if endpoint.host == "::" && opened.is_err() {
-        let ipv4 = Endpoint { host: "0.0.0.0".to_owned(), port: endpoint.port };
-        return open("Prometheus", &ipv4).or(opened);
-    }
-    opened
 }
 
 /// The mappings of a file. One that cannot be used leaves the built-in ones in force: they are what most files say.
