@@ -35,7 +35,20 @@ impl Pair {
     }
 
     pub(super) async fn charge(&self, charges: &[Charge<'_>], now: UnixMicros, budget: Budget) -> Outcomes {
-        let Some(second) = &self.per_second else { return self.main.charge(charges, now, budget).await };
+        match &self.per_second {
+            None => self.main.charge(charges, now, budget).await,
+            // Boxed: what asks two stores is twice as large, and every call would be moved about with room for it.
+            Some(second) => Box::pin(self.charge_both(second, charges, now, budget)).await,
+        }
+    }
+
+    async fn charge_both(
+        &self,
+        second: &RedisStore,
+        charges: &[Charge<'_>],
+        now: UnixMicros,
+        budget: Budget,
+    ) -> Outcomes {
         let [main, rest] = parts(charges, &[]);
         let (of_main, of_second) = tokio::join!(
             self.main.charge(&main.charges, now, budget),
@@ -51,9 +64,22 @@ impl Pair {
         now: UnixMicros,
         budget: Budget,
     ) -> Outcomes {
-        let Some(second) = &self.per_second else {
-            return self.main.charge_all_or_nothing(charges, enforced, now, budget).await;
-        };
+        match &self.per_second {
+            None => self.main.charge_all_or_nothing(charges, enforced, now, budget).await,
+            Some(second) => {
+                Box::pin(self.charge_both_or_nothing(second, charges, enforced, now, budget)).await
+            }
+        }
+    }
+
+    async fn charge_both_or_nothing(
+        &self,
+        second: &RedisStore,
+        charges: &[Charge<'_>],
+        enforced: &[bool],
+        now: UnixMicros,
+        budget: Budget,
+    ) -> Outcomes {
         let [main, rest] = parts(charges, enforced);
         let (mut of_main, mut of_second) = tokio::join!(
             self.main.charge_all_or_nothing(&main.charges, &main.enforced, now, budget),

@@ -37,7 +37,6 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 pub use config::RedisConfig;
@@ -232,18 +231,27 @@ impl Inner {
                 let all: Members = (0..request.charges.len()).collect();
                 place(&mut outcomes, ask(link, request, &all, deadline).await);
             }
-            Nodes::Ring(_, links) => {
-                let groups = self.groups(request);
-                let asked = links
-                    .iter()
-                    .zip(&groups)
-                    .filter(|(_, group)| !group.is_empty())
-                    .map(|(link, group)| ask(link, request, group, deadline));
-                all_at_once(asked, |answers| place(&mut outcomes, answers)).await;
-            }
-            Nodes::Cluster(cluster) => cluster.run(request, deadline, &mut outcomes).await,
+            // Boxed: what asks many servers is large, and every call would be moved about with room for it.
+            Nodes::Ring(_, links) => Box::pin(self.ask_ring(links, request, deadline, &mut outcomes)).await,
+            Nodes::Cluster(cluster) => Box::pin(cluster.run(request, deadline, &mut outcomes)).await,
         }
         outcomes
+    }
+
+    async fn ask_ring(
+        &self,
+        links: &[Link],
+        request: Request<'_>,
+        deadline: Instant,
+        outcomes: &mut Outcomes,
+    ) {
+        let groups = self.groups(request);
+        let asked = links
+            .iter()
+            .zip(&groups)
+            .filter(|(_, group)| !group.is_empty())
+            .map(|(link, group)| ask(link, request, group, deadline));
+        join_all(asked).await.into_iter().for_each(|answers| place(outcomes, answers));
     }
 
     /// The charges that are made in one atomic step each: of one server, or of one slot.
@@ -268,19 +276,6 @@ impl Inner {
 async fn ask(link: &Link, request: Request<'_>, members: &[usize], deadline: Instant) -> Answers {
     let names = Names::of(request, &link.shard.clock);
     exchange(link, request, &names, members, Manner::Plain, deadline).await
-}
-
-/// Waits for all of these at once.
-async fn all_at_once(asked: impl Iterator<Item = impl Future<Output = Answers>>, take: impl FnMut(Answers)) {
-    let mut asked: SmallVec<[_; 4]> = asked.collect();
-    match (asked.pop(), asked.is_empty()) {
-        (Some(only), true) => std::iter::once(only.await).for_each(take),
-        (Some(last), false) => {
-            asked.push(last);
-            join_all(asked).await.into_iter().for_each(take);
-        }
-        (None, _) => {}
-    }
 }
 
 /// Puts answers where they belong. A server that is no cluster and points elsewhere cannot be used.

@@ -10,6 +10,7 @@ mod map;
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use redis::Value;
 use smallvec::SmallVec;
 use tokio::{
@@ -22,7 +23,6 @@ use tracing::debug;
 pub(super) use self::map::slot;
 use self::map::{Range, SlotMap};
 use super::{
-    all_at_once,
     batch::{Members, Names, Request},
     clock::ShardClock,
     config::{Endpoint, Server},
@@ -111,7 +111,7 @@ impl Cluster {
         let known = &self.known;
         let asked =
             groups.into_iter().map(|(link, members)| known.follow(request, &names, link, members, deadline));
-        all_at_once(asked, |answers| super::place(outcomes, answers)).await;
+        join_all(asked).await.into_iter().for_each(|answers| super::place(outcomes, answers));
         if n_placed < request.charges.len() || outcomes.contains(&Err(StoreError::Unavailable)) {
             self.known.changed.notify_one();
         }

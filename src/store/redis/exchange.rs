@@ -79,12 +79,16 @@ pub(super) async fn exchange(
         }
     };
     if !again.is_empty() {
-        // The server forgot the script, and has counted nothing of it.
+        // The server forgot the script, and has counted nothing of it. Boxed: it is seldom, and every call would be moved
+        // about with room for it.
         let batch = Batch::new(request, &again, names, abilities);
-        match link.send(&mut connection, &batch.pipeline(Source::Whole, manner), deadline).await {
-            Ok(replies) => answers.extend(tally.take(&batch, replies, manner, None)),
-            Err(kind) => answers.extend(all(link, &again, kind)),
-        }
+        let whole = async {
+            match link.send(&mut connection, &batch.pipeline(Source::Whole, manner), deadline).await {
+                Ok(replies) => tally.take(&batch, replies, manner, None),
+                Err(kind) => all(link, &again, kind),
+            }
+        };
+        answers.extend(Box::pin(whole).await);
     }
     tally.tell(link, request);
     answers
