@@ -129,11 +129,11 @@ impl Summary {
 
     #[cold]
     fn replace_lightest(&mut self, seen: &Seen<'_>, held: f64, weight: f64, keeps: SketchKeeps) {
-        self.least = self.weights.iter().copied().fold(f64::INFINITY, f64::min);
-        if held <= self.least * CLEARLY {
+        let (place, least) = lightest(&self.weights);
+        self.least = least;
+        if held <= least * CLEARLY {
             return;
         }
-        let Some(place) = self.weights.iter().position(|&weight| weight <= self.least) else { return };
         let (Some(sum), Some(details)) = (self.weights.get_mut(place), self.details.get_mut(place)) else {
             return;
         };
@@ -225,6 +225,21 @@ impl Summary {
             + self.details.capacity() * size_of::<Details>()
             + self.cells.len() * size_of::<f64>()
     }
+}
+
+/// The place of the lightest, and what it weighs; infinitely much if there is none. It is what a stream of cold keys costs most,
+/// so: one comparison for each, of which most are unrolled.
+pub(super) fn lightest(weights: &[f64]) -> (usize, f64) {
+    const STEP: usize = 16;
+    let least_of =
+        |some: &[f64]| some.iter().fold(f64::INFINITY, |one, &other| if other < one { other } else { one });
+    let (steps, rest) = weights.as_chunks::<STEP>();
+    let each = steps.iter().map(|step| least_of(step)).chain(std::iter::once(least_of(rest)));
+    let (step, least) =
+        each.enumerate().fold((0, f64::INFINITY), |one, other| if other.1 < one.1 { other } else { one });
+    let first = step * STEP;
+    let in_step = weights.iter().skip(first).position(|&weight| weight <= least);
+    (first + in_step.unwrap_or(0), least)
 }
 
 impl Details {

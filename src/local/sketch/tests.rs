@@ -1,5 +1,7 @@
 use std::collections::HashMap;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::limit::{Algorithm, Limit, Unit, Window};
 
@@ -23,6 +25,18 @@ fn at(micros: u64) -> UnixMicros {
 
 fn sketch() -> Sketch {
     Sketch::new(SketchKeeps::Named)
+}
+
+proptest! {
+    #[test]
+    fn the_lightest_is_the_first_of_those_that_weigh_least(
+        weights in prop::collection::vec((0_u32..40).prop_map(f64::from), 0..70),
+    ) {
+        let found = summary::lightest(&weights);
+        let least = weights.iter().copied().fold(f64::INFINITY, f64::min);
+        let place = weights.iter().position(|&weight| weight == least).unwrap_or(0);
+        prop_assert_eq!(found, (place, least));
+    }
 }
 
 /// SplitMix64.
