@@ -33,7 +33,7 @@ use std::{fmt, num::NonZeroU32, time::Duration};
 
 pub use leaky_bucket::queue_within;
 pub use remote::{BucketStep, Found, Parts};
-pub use slice::slice;
+pub use slice::{most_lent, room_to_lend, slice};
 pub use sliding_log::MAX_LOG_HITS;
 pub use state::{Charged, Scale, State};
 

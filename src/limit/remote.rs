@@ -11,6 +11,7 @@ use super::{
     fixed_window::FixedWindow,
     gcra::{Gcra, Rate, Span},
     leaky_bucket::Queue,
+    room_to_lend,
     sliding_window::SlidingWindow,
 };
 use crate::clock::UnixMicros;
@@ -60,6 +61,12 @@ impl BucketStep {
             allowed: allowed.map(parts),
             change: parts(rate.span(change)),
         }
+    }
+
+    /// The step that charges so many hits where all of them may be lent at once ([`super::slice`]).
+    pub fn lending(limit: &Limit, wanted: Hits) -> Self {
+        let step = |hits| Self::of(limit, Cost::charge(hits), Duration::MAX);
+        Self { allowed: step(room_to_lend(wanted)).allowed, ..step(wanted) }
     }
 }
 

@@ -201,7 +201,7 @@ impl Charges<'_> {
                     store.give_back(std::slice::from_ref(charge), now);
                     shared.local.giving_back(std::slice::from_ref(charge), &shared.clock);
                 }
-                // A lease pays for fixed windows only, which hold nothing that is given back here.
+                // Slots of leaky buckets are given back here, which are never leased.
                 By::Memo | By::Lease => {}
                 By::Node => {
                     let charge = Charge { limit: &outcome.limit, ..charge.clone() };

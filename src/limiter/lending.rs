@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Due, Shared, front::Front};
 use crate::{
     clock::{Tick, UnixMicros},
-    limit::{Algorithm, Cost},
+    limit::{Algorithm, Charged, Cost, Hits, Limit},
     local::{
         Knowledge, Known, RefusedHits,
         lease::{Ask, Grant, Leases, Return},
@@ -130,14 +130,19 @@ pub(super) fn heard(
         let due = place.and_then(|place| front.due.get(place));
         let (true, Ok(charged)) = (is_leasable(due, charge), outcome) else { continue };
         let is_charged = charged.admitted && matches!(charge.cost, Cost::Charge(_));
-        let is_counted = refused == RefusedHits::Counted;
+        let is_each_for_itself = refused == RefusedHits::Counted;
+        let is_counted = is_each_for_itself && charge.limit.algorithm == Algorithm::FixedWindow;
         let now = (front.now, clock.tick());
         if let Some((seen, is_low)) = leases.heard(charge, *charged, is_counted, now) {
             *charged = seen;
-            if is_low && is_counted {
+            if is_low && is_each_for_itself {
                 lender.ask(leases, charge, now.1);
             }
-        } else if is_charged && is_counted && is_hot(front, charge) && leases.open(charge.key, charge.limit) {
+        } else if is_charged
+            && is_each_for_itself
+            && is_hot(front, charge)
+            && leases.open(charge.key, charge.limit)
+        {
             lender.ask(leases, charge, now.1);
         }
     }
@@ -148,8 +153,12 @@ fn in_front_of(front: Front<'_>) -> Option<(&Lender, &Leases)> {
 }
 
 fn is_leasable(due: Option<&Due<'_>>, charge: &Charge<'_>) -> bool {
-    let is_off = due.and_then(|due| due.rule).is_some_and(|rule| rule.lease == Leasing::Off);
-    !is_off && charge.limit.algorithm == Algorithm::FixedWindow
+    let leasing = due.and_then(|due| due.rule).map_or(Leasing::Auto, |rule| rule.lease);
+    match charge.limit.algorithm {
+        Algorithm::FixedWindow => leasing != Leasing::Off,
+        Algorithm::SlidingWindow | Algorithm::TokenBucket { .. } => leasing == Leasing::On,
+        Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
+    }
 }
 
 fn is_hot(front: Front<'_>, charge: &Charge<'_>) -> bool {
@@ -195,7 +204,15 @@ async fn grant(shared: &Shared, leases: &Leases, pair: &Pair, ask: Ask) -> Optio
         leases.not_granted(&ask, asked);
         return None;
     }
-    let wanted = leases.options().wanted(latest);
+    let wanted = match ask.limit.algorithm {
+        Algorithm::FixedWindow => leases.options().wanted(latest),
+        // What is more than may be lent is not lent in part.
+        _ => leases.options().wanted(latest).min(leases.most_lent(&ask)?),
+    };
+    if wanted == Hits::ZERO {
+        leases.not_granted(&ask, asked);
+        return None;
+    }
     let store = pair.of(&ask.limit);
     let window = store.window(&ask.key, &ask.limit, now);
     let charge =
@@ -206,7 +223,7 @@ async fn grant(shared: &Shared, leases: &Leases, pair: &Pair, ask: Ask) -> Optio
         leases.not_granted(&ask, back);
         return None;
     };
-    let WindowNow { number, ends_after, uncertainty } = window;
+    let WindowNow { number, ends_after, uncertainty } = debited_in(&ask.limit, window, &charged);
     let grant = Grant {
         window: number,
         window_ends: asked.after(ends_after),
@@ -216,6 +233,29 @@ async fn grant(shared: &Shared, leases: &Leases, pair: &Pair, ask: Ask) -> Optio
         counted: charged.used_after,
     };
     leases.granted(&ask, grant, back)
+}
+
+/// The window that hits were debited in, as asked for or as the answer shows, and when that ends.
+fn debited_in(limit: &Limit, asked: WindowNow, charged: &Charged) -> WindowNow {
+    match limit.algorithm {
+        Algorithm::TokenBucket { .. } => {
+            WindowNow { number: 0, ends_after: Duration::MAX, uncertainty: Duration::ZERO }
+        }
+        // By the server's clock when it was debited, which was not before it was asked for; hits are forgotten a window later.
+        Algorithm::SlidingWindow if charged.used_after > charged.used_before => {
+            let length = Duration::from_micros(limit.window.micros());
+            let ends_after = charged.reset_after.saturating_sub(length);
+            // Both are of moments that are close together: what they differ by is nearly a number of windows.
+            let later = |one: Duration, other: Duration| one.saturating_sub(other) > length / 2;
+            let number = match () {
+                () if later(ends_after, asked.ends_after) => asked.number + 1,
+                () if later(asked.ends_after, ends_after) => asked.number.saturating_sub(1),
+                () => asked.number,
+            };
+            WindowNow { number, ends_after, uncertainty: Duration::ZERO }
+        }
+        _ => asked,
+    }
 }
 
 /// Gives back what its window still counts.

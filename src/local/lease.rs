@@ -1,4 +1,4 @@
-//! A lease: hits of one fixed window that the store has debited, to be spent on this node without asking.
+//! A lease: hits that the store has debited, to be spent on this node without asking.
 //!
 //! Pure and clock-free: `(state, now, what happened) → (state', what to do)`. Knows nothing of stores, threads or other nodes.
 //! The life of one: asked for ([`Lease::ask`]), granted ([`Lease::granted`]), spent ([`Lease::spend`]), asked for again when
@@ -6,8 +6,11 @@
 //!
 //! **Invariant:** no hit is spent that was not debited before, none twice, none after the window that it was debited from (by
 //! the store's clock, as far as this node can know it) and none that is given back. So what all nodes admit in a window,
-//! together with what they hold, is at most what the store has counted of it.
+//! together with what they hold, is at most what the store has counted of it. A token bucket has no window: what was debited
+//! is spent [`Options::ttl`] later at most, while it refills, so that what nodes hold comes on top of a full one.
 
+#[cfg(test)]
+mod moving;
 #[cfg(test)]
 mod simulation;
 mod table;
@@ -19,7 +22,7 @@ use std::time::Duration;
 pub use self::table::{Ask, Leases, MAX_LEASES, Return, Totals};
 use crate::{
     clock::{Tick, UnixMicros},
-    limit::{Charged, Cost, Hits, Limit},
+    limit::{Algorithm, Charged, Cost, Hits, Limit, Scale, most_lent},
 };
 
 /// No lease is for more than what is spent in this time: many round trips, and little to lose.
@@ -85,6 +88,7 @@ impl Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     limit: Limit,
+    /// Always zero in a token bucket, and without an end.
     window: u64,
     window_ends: Tick,
     /// The same moment by the process's clock, to tell which window an answer is of.
@@ -175,14 +179,28 @@ impl Lease {
         self.held = self.held.minus(hits);
         self.admitted = self.admitted.plus(hits);
         let used_after = used_before.plus(hits);
+        let remaining = self.most().minus(used_after);
+        let (remaining, reset_after) = match self.limit.algorithm {
+            Algorithm::FixedWindow => {
+                (self.shown(self.window_ends_at, remaining), now.until(self.window_ends))
+            }
+            // What drained since the last grant, of which there are many a second, is not looked at.
+            Algorithm::TokenBucket { .. } => (remaining, drains_in(&self.limit, used_after)),
+            _ => (remaining, now.until(self.forgotten_at())),
+        };
         Some(Charged {
             admitted: true,
             used_before,
             used_after,
-            remaining: self.shown(self.window_ends_at, self.most().minus(used_after)),
-            reset_after: now.until(self.window_ends),
+            remaining,
+            reset_after,
             delay: Duration::ZERO,
         })
+    }
+
+    /// The most that is worth asking for, by what the store said last.
+    pub fn most_lent(&self) -> Hits {
+        most_lent(&self.limit, self.counted)
     }
 
     /// Hits a second that were admitted here since the last grant; `None` before the first.
@@ -209,7 +227,10 @@ impl Lease {
         let leftover = if grant.window == self.window { self.end(now) } else { self.take_all(now) };
         self.window = grant.window;
         self.held = self.held.plus(grant.granted);
-        self.counted = grant.counted;
+        // It was counted before what is on its way back is there.
+        let on_its_way = leftover.filter(|leftover| leftover.window == grant.window);
+        let on_its_way = on_its_way.map_or(Hits::ZERO, |leftover| leftover.held.plus(leftover.owed));
+        self.counted = grant.counted.minus(on_its_way);
         self.low = Hits::new(grant.granted.get() / LOW);
         (self.admitted, self.since) = (Hits::ZERO, Some(now));
         (self.window_ends, self.window_ends_at) = (grant.window_ends, grant.window_ends_at);
@@ -232,6 +253,9 @@ impl Lease {
     /// What the store said, at `asked_at`, to another charge of this counter, seen with what is held. `is_counted`: a refused
     /// cost was.
     pub fn heard(&mut self, asked_at: UnixMicros, cost: Cost, charged: Charged, is_counted: bool) -> Charged {
+        if !self.is_fixed() {
+            return self.heard_of_moving(cost, charged);
+        }
         let ends_at = asked_at.after(charged.reset_after);
         if !self.is_same_window(ends_at, self.window_ends_at) || charged.used_before < self.held {
             let remaining = self.shown(ends_at, charged.remaining);
@@ -250,13 +274,44 @@ impl Lease {
             }
             Cost::Peek => behind = self.counted.minus(charged.used_after),
             Cost::Refund(_) => {
-                (self.counted, self.told) = (charged.used_after, (ends_at, Hits::MAX));
+                // Of a grant that came between it may know nothing; the next one puts that right.
+                let taken = charged.used_before.minus(charged.used_after);
+                self.counted = charged.used_after.max(self.counted.minus(taken));
+                behind = self.counted.minus(charged.used_after);
+                self.told = (ends_at, Hits::MAX);
             }
         }
         let seen = |used: Hits| used.plus(behind).minus(self.held);
         let (used_before, used_after) = (seen(charged.used_before), seen(charged.used_after));
         let admitted = charged.admitted || (!matches!(cost, Cost::Charge(_)) && used_after <= self.most());
         let remaining = self.shown(ends_at, charged.remaining.plus(self.held).minus(behind));
+        Charged { admitted, used_before, used_after, remaining, ..charged }
+    }
+
+    /// The same where what is counted drains all the time: while something is held, which is never long, the highest count
+    /// stands, and then the latest.
+    fn heard_of_moving(&mut self, cost: Cost, charged: Charged) -> Charged {
+        if charged.used_before < self.held {
+            return charged;
+        }
+        let said = match cost {
+            Cost::Charge(_) if !charged.admitted => charged.used_before,
+            _ => charged.used_after,
+        };
+        if let Cost::Charge(hits) = cost
+            && charged.admitted
+        {
+            self.admitted = self.admitted.plus(hits);
+        }
+        if let Cost::Refund(_) = cost {
+            self.counted = self.counted.minus(charged.used_before.minus(charged.used_after));
+        }
+        self.counted = if self.held > Hits::ZERO { self.counted.max(said) } else { said };
+        let behind = self.counted.minus(said);
+        let seen = |used: Hits| used.plus(behind).minus(self.held);
+        let (used_before, used_after) = (seen(charged.used_before), seen(charged.used_after));
+        let admitted = charged.admitted || (!matches!(cost, Cost::Charge(_)) && used_after <= self.most());
+        let remaining = charged.remaining.plus(self.held).minus(behind).min(self.most());
         Charged { admitted, used_before, used_after, remaining, ..charged }
     }
 
@@ -273,7 +328,7 @@ impl Lease {
             window: self.window,
             held: std::mem::take(&mut self.held),
             owed: std::mem::take(&mut self.owed),
-            is_past: now >= self.window_ends,
+            is_past: now >= self.forgotten_at(),
         };
         self.counted = self.counted.minus(leftover.held);
         (leftover.held.plus(leftover.owed) > Hits::ZERO).then_some(leftover)
@@ -285,8 +340,22 @@ impl Lease {
         self.held.plus(self.owed) == Hits::ZERO && now >= self.spent_until && is_quiet
     }
 
+    fn is_fixed(&self) -> bool {
+        self.limit.algorithm == Algorithm::FixedWindow
+    }
+
     fn most(&self) -> Hits {
-        Hits::new(u64::from(self.limit.requests_per_unit))
+        Scale::of(&self.limit).capacity()
+    }
+
+    /// When nothing that was debited counts any more; a sliding window counts the one before, too.
+    fn forgotten_at(&self) -> Tick {
+        match self.limit.algorithm {
+            Algorithm::SlidingWindow => {
+                self.window_ends.after(Duration::from_micros(self.limit.window.micros()))
+            }
+            _ => self.window_ends,
+        }
     }
 
     /// What remains never grows within a window, unless hits are given back by a caller. An answer of a window before is late.
@@ -306,4 +375,11 @@ impl Lease {
     fn is_same_window(&self, one: UnixMicros, other: UnixMicros) -> bool {
         one.get().abs_diff(other.get()) < self.limit.window.micros() / 2
     }
+}
+
+/// How long so many tokens take to be there again.
+fn drains_in(limit: &Limit, used: Hits) -> Duration {
+    let micros = u128::from(used.get()) * u128::from(limit.window.micros());
+    let micros = micros.div_ceil(u128::from(limit.requests_per_unit.max(1)));
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }

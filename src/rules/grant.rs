@@ -54,19 +54,13 @@ pub(crate) fn posture(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> O
     posture
 }
 
-/// What `lease` says. Only fixed windows can be leased so far.
+/// What `lease` says. Counters that have a moment for each hit cannot be leased.
 pub(crate) fn leasing(raw: &RawLimit, path: &Path<'_>, report: &mut Report) -> Leasing {
     let Some(said) = &raw.lease else { return Leasing::Auto };
     let algorithm = raw.algorithm.as_ref().map_or("fixed_window", |algorithm| algorithm.value.as_str());
-    let why = match algorithm {
-        "sliding_window" | "token_bucket" => "this version leases fixed windows only",
-        "sliding_log" | "leaky_bucket" => {
-            "each of its hits needs a moment of its own, which only the store can give"
-        }
-        _ => return said.value,
-    };
-    if said.value == Leasing::On {
-        let advice = format!("{why}: remove it, or set algorithm to fixed_window");
+    if said.value == Leasing::On && matches!(algorithm, "sliding_log" | "leaky_bucket") {
+        let advice = "each of its hits needs a moment of its own, which only the store can give: remove it, or set algorithm \
+                      to fixed_window, sliding_window or token_bucket";
         report.problem(said.at, &path.key("lease"), format!("lease: on with {algorithm}"), advice);
     }
     said.value

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::redis::server::{Kind, Server};
 use crate::redis_service::{Caller, Service, single};
@@ -189,6 +189,43 @@ async fn three_processes_admit_exactly_the_limit_in_every_window() -> anyhow::Re
     for service in fleet {
         service.process.stop().await?;
     }
+    Ok(())
+}
+
+/// In real time: a bucket that three processes lease until little is left of it, and then share hit by hit. Nothing was leased
+/// when the span began, so nothing comes on top; what was held is back when the last of it is asked for.
+#[tokio::test]
+async fn three_processes_admit_what_a_leased_bucket_has() -> anyhow::Result<()> {
+    const BURST: u64 = 3_000;
+    const PER_SECOND: u64 = 100;
+    let redis = Server::start(Kind::Redis7).await?;
+    let rules = format!(
+        "domain: hot\ndescriptors:\n  - key: tenant\n    rate_limit: {{unit: second, requests_per_unit: {PER_SECOND}, \
+         algorithm: token_bucket, burst: {BURST}, lease: on}}\n"
+    );
+    // Whatever a busy machine makes of it, the key is hot.
+    let mut settings = single(redis.address());
+    settings.push(("LEASE_MIN_RATE", "20".to_owned()));
+    let fleet = try_join_all((0..3).map(|_| async { Service::start(&rules, &settings).await })).await?;
+    let began = Instant::now();
+    let (mut n_ok, mut n_refused) = (0, 0);
+    // A thousand calls of each process at a time, until the bucket is dry.
+    while n_refused == 0 {
+        let never = AtomicBool::new(false);
+        let told = try_join_all(fleet.iter().map(|service| load(service, 4, 250, &never))).await?;
+        n_ok += told.iter().map(Told::n_ok).sum::<u64>();
+        n_refused += told.iter().map(|told| told.refused).sum::<u64>();
+        ensure!(told.iter().all(|told| told.failed == 0), "calls failed");
+        ensure!(began.elapsed() < Duration::from_secs(60), "the bucket is never dry");
+    }
+    let refilled = u64::try_from(began.elapsed().as_millis())? * PER_SECOND / 1_000 + 1;
+    let n_asked = redis.n_calls("psetex").await?;
+    println!(
+        "{n_ok} admitted of {BURST} and {refilled} at most, {n_refused} refused; Redis was asked {n_asked} times"
+    );
+    assert!(n_ok <= BURST + refilled, "{n_ok} admitted of {BURST} and {refilled} at most");
+    assert!(n_ok >= BURST, "{n_ok} admitted of {BURST}");
+    assert!(n_asked < n_ok / 2, "{n_asked} charges at the server for {n_ok} hits: nothing was leased");
     Ok(())
 }
 

@@ -31,18 +31,32 @@ pub struct Node {
 
 impl Node {
     pub async fn start(server: &Server, rules: &str, options: Options) -> Self {
+        Self::start_with(server, None, rules, options).await
+    }
+
+    /// `per_second`: a server of its own for the limits per second.
+    pub async fn start_with(
+        server: &Server,
+        per_second: Option<&Server>,
+        rules: &str,
+        options: Options,
+    ) -> Self {
         let clock = Clock::manual(UnixMicros::from_secs(START));
         let memory = Arc::new(MemoryStore::new(1_000));
         let shared = Arc::new(Shared::new(clock.clone(), options, Arc::new(Metrics::default()), memory));
         shared.set_rules(load(rules));
-        let address = server.address().to_string();
-        let topology = Topology::parse(TopologyKind::Single, SocketType::Tcp, &address).unwrap();
-        let config = RedisConfig { time: TimeSource::Caller, ..RedisConfig::new(topology) };
-        let redis = redis_store::Shared::new(config, clock.clone()).unwrap();
+        let redis = |server: &Server| {
+            let address = server.address().to_string();
+            let topology = Topology::parse(TopologyKind::Single, SocketType::Tcp, &address).unwrap();
+            let config = RedisConfig { time: TimeSource::Caller, ..RedisConfig::new(topology) };
+            redis_store::Shared::new(config, clock.clone()).unwrap()
+        };
+        let (main, per_second) = (redis(server), per_second.map(redis));
         let mut workers = Vec::new();
         for _ in 0..N_WORKERS {
-            let main = RedisStore::connect(redis.clone());
-            let worker = Limiter::new(Arc::clone(&shared), Store::Redis(Pair { main, per_second: None }));
+            let main = RedisStore::connect(main.clone());
+            let per_second = per_second.clone().map(RedisStore::connect);
+            let worker = Limiter::new(Arc::clone(&shared), Store::Redis(Pair { main, per_second }));
             worker.ready().await;
             workers.push(worker);
         }

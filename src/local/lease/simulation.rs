@@ -6,7 +6,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 
 use super::*;
@@ -22,6 +22,15 @@ enum Event {
         node: usize,
         key: usize,
         cost: u64,
+    },
+    Peek {
+        node: usize,
+        key: usize,
+    },
+    /// A caller gives back hits that were admitted.
+    Refund {
+        node: usize,
+        key: usize,
     },
     /// At the shard. `wanted` zero: a plain charge.
     Lend {
@@ -39,6 +48,14 @@ enum Event {
         key: usize,
         window: u64,
         cost: u64,
+        asked: u64,
+    },
+    /// A look, if `refund` is zero.
+    Look {
+        node: usize,
+        key: usize,
+        window: u64,
+        refund: u64,
         asked: u64,
     },
     Return {
@@ -71,6 +88,16 @@ enum Event {
         before: u64,
         asked: u64,
     },
+    Looked {
+        node: usize,
+        key: usize,
+        window: u64,
+        refund: u64,
+        before: u64,
+        /// Admitted by then, less what was refunded.
+        used: u64,
+        asked: u64,
+    },
     Sweep {
         node: usize,
     },
@@ -81,6 +108,22 @@ enum Event {
     Stop {
         node: usize,
     },
+}
+
+impl Event {
+    /// Whether it is on its way between a node and a shard.
+    fn is_message(self) -> bool {
+        !matches!(
+            self,
+            Self::Call { .. }
+                | Self::Peek { .. }
+                | Self::Refund { .. }
+                | Self::Lost { .. }
+                | Self::Sweep { .. }
+                | Self::Crash { .. }
+                | Self::Stop { .. }
+        )
+    }
 }
 
 struct Node {
@@ -109,6 +152,15 @@ struct World {
     /// Counted all the same, and of these what was given back.
     refused: BTreeMap<(usize, u64), u64>,
     forgiven: BTreeMap<(usize, u64), u64>,
+    /// What callers gave back, and what of it has come to the shard.
+    refunding: BTreeMap<(usize, u64), u64>,
+    refunded: BTreeMap<(usize, u64), u64>,
+    /// Where something was given back since the last grant.
+    returned: BTreeSet<(usize, u64)>,
+    /// By node and key: the newest window that a caller was told of, and the least that remained in it.
+    told: BTreeMap<(usize, usize), (u64, u64)>,
+    /// Looks that could be held against the truth, while something was held.
+    n_looks: u64,
     loses_messages: bool,
     history: Vec<(u64, Event)>,
     /// Events to come that are no sweeps.
@@ -134,6 +186,11 @@ impl World {
             lost: Default::default(),
             refused: Default::default(),
             forgiven: Default::default(),
+            refunding: Default::default(),
+            refunded: Default::default(),
+            returned: Default::default(),
+            told: Default::default(),
+            n_looks: 0,
             loses_messages: false,
             history: Vec::new(),
             n_to_come: 0,
@@ -172,7 +229,12 @@ impl World {
             while at < end {
                 let key = self.below(n_keys as u64) as usize;
                 let cost = if self.below(10) == 0 { 1 + self.below(5) } else { 1 };
-                self.push(at, Event::Call { node, key, cost });
+                let event = match self.below(40) {
+                    0 => Event::Refund { node, key },
+                    1..=3 => Event::Peek { node, key },
+                    _ => Event::Call { node, key, cost },
+                };
+                self.push(at, event);
                 at += 1 + self.below(2 * every);
                 if self.below(300) == 0 {
                     at += self.below(WINDOW);
@@ -181,13 +243,8 @@ impl World {
         }
     }
 
-    /// splitmix64
     fn below(&mut self, n: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
+        below(&mut self.random, n)
     }
 
     fn error(&mut self) -> i64 {
@@ -208,6 +265,11 @@ impl World {
             self.push(self.now + delay, event);
         }
         arrives
+    }
+
+    /// Messages that have not arrived yet.
+    fn n_under_way(&self) -> usize {
+        self.queue.iter().filter(|Reverse((_, _, event))| event.is_message()).count()
     }
 
     /// What a node takes the shards' clock to show.
@@ -234,6 +296,47 @@ impl World {
         let tick = self.tick();
         match event {
             Event::Call { node, key, cost } => self.call(node, key, cost),
+            Event::Peek { node, key } => {
+                let (window, asked) = (self.by(node) / WINDOW, self.by(node));
+                self.send(Event::Look { node, key, window, refund: 0, asked });
+            }
+            Event::Refund { node, key } => {
+                let (window, asked) = (self.by(node) / WINDOW, self.by(node));
+                let admitted = self.admitted.get(&(key, window)).copied().unwrap_or(0);
+                let sent = self.refunding.get(&(key, window)).copied().unwrap_or(0);
+                if admitted > sent {
+                    let refund = 1 + self.below((admitted - sent).min(8));
+                    *self.refunding.entry((key, window)).or_default() += refund;
+                    self.nodes[node].leases[key].stop(tick);
+                    self.send(Event::Look { node, key, window, refund, asked });
+                }
+            }
+            Event::Look { node, key, window, refund, asked } => {
+                let before = *self.counted.entry((key, window)).or_default();
+                assert!(before >= refund, "refunded, and never counted: {}", self.story());
+                *self.counted.entry((key, window)).or_default() -= refund;
+                *self.refunded.entry((key, window)).or_default() += refund;
+                let used = self.used(key, window);
+                self.send(Event::Looked { node, key, window, refund, before, used, asked });
+            }
+            Event::Looked { node, key, window, refund, before, used, asked } => {
+                let cost = Cost::refund(Hits::new(refund));
+                let seen = self.hear(node, key, window, cost, before, asked);
+                // Which of a refund and a grant came first, a node cannot tell: what it then says is put right by the next grant.
+                if self.refunding.contains_key(&(key, window)) {
+                    return;
+                }
+                let used_after = seen.used_after.get();
+                assert!(used_after >= used, "{used_after} told of {used}: {}", self.story());
+                let lease = &self.nodes[node].leases[key];
+                let (counted, held) = (self.counted[&(key, window)], lease.held().get());
+                // It takes a lower count for an old one, until the next grant, too: something may have been given back.
+                let is_known = self.nodes.len() == 1 && !self.returned.contains(&(key, window));
+                if is_known && counted == before && self.n_under_way() == 0 && lease.window == window {
+                    assert_eq!(used_after, counted - held, "{held} held: {}", self.story());
+                    self.n_looks += u64::from(held > 0);
+                }
+            }
             Event::Charge { node, key, window, cost, asked } => {
                 let before = *self.counted.entry((key, window)).or_default();
                 *self.counted.entry((key, window)).or_default() += cost;
@@ -247,18 +350,8 @@ impl World {
             }
             Event::Charged { node, key, window, cost, before, asked } => {
                 let admitted = before + cost <= self.most();
-                let ends_at = (window + 1) * WINDOW;
-                let charged = Charged {
-                    admitted,
-                    used_before: Hits::new(before),
-                    used_after: Hits::new(before + cost),
-                    remaining: Hits::new(self.most().saturating_sub(before + cost)),
-                    reset_after: Duration::from_micros(ends_at.saturating_sub(asked)),
-                    delay: Duration::ZERO,
-                };
-                let lease = &mut self.nodes[node].leases[key];
-                lease.heard(UnixMicros::new(asked), Cost::charge(Hits::new(cost)), charged, true);
-                if admitted && lease.ask(tick) {
+                self.hear(node, key, window, Cost::charge(Hits::new(cost)), before, asked);
+                if admitted && self.nodes[node].leases[key].ask(tick) {
                     self.ask(node, key);
                 }
             }
@@ -266,6 +359,7 @@ impl World {
                 let count = self.counted.entry((key, window)).or_default();
                 let granted = slice(&self.limit, Hits::new(*count), Hits::new(wanted)).get();
                 *count += granted;
+                self.returned.remove(&(key, window));
                 let counted = *count;
                 if !self.send(Event::Lent { node, key, window, left, granted, counted, asked, life }) {
                     *self.lost.entry((key, window)).or_default() += granted;
@@ -304,6 +398,7 @@ impl World {
                 }
             }
             Event::Return { key, window, held, owed } => {
+                self.returned.insert((key, window));
                 let count = self.counted.entry((key, window)).or_default();
                 let left = count.checked_sub(held + owed);
                 *count = left.unwrap_or_default();
@@ -331,6 +426,7 @@ impl World {
                     }
                 }
                 self.nodes[node].life += 1;
+                self.told.retain(|(of, _), _| *of != node);
             }
             Event::Stop { node } => {
                 for key in 0..self.nodes[node].leases.len() {
@@ -341,12 +437,54 @@ impl World {
         }
     }
 
+    /// What a node makes of an answer, which it tells its caller.
+    fn hear(&mut self, node: usize, key: usize, window: u64, cost: Cost, before: u64, asked: u64) -> Charged {
+        let after = match cost {
+            Cost::Charge(hits) => before + hits.get(),
+            Cost::Refund(hits) => before - hits.get(),
+            Cost::Peek => before,
+        };
+        let charged = Charged {
+            admitted: after <= self.most(),
+            used_before: Hits::new(before),
+            used_after: Hits::new(after),
+            remaining: Hits::new(self.most().saturating_sub(after)),
+            reset_after: Duration::from_micros(((window + 1) * WINDOW).saturating_sub(asked)),
+            delay: Duration::ZERO,
+        };
+        if let Cost::Refund(_) = cost {
+            self.told.remove(&(node, key));
+        }
+        let seen = self.nodes[node].leases[key].heard(UnixMicros::new(asked), cost, charged, true);
+        self.tell(node, key, window, seen.remaining.get());
+        seen
+    }
+
+    /// What remains never grows, but by a refund on this node.
+    fn tell(&mut self, node: usize, key: usize, window: u64, remaining: u64) {
+        let told = self.told.entry((node, key)).or_insert((window, remaining));
+        if window > told.0 {
+            *told = (window, remaining);
+        } else if window == told.0 {
+            let least = std::mem::replace(&mut told.1, remaining);
+            assert!(remaining <= least, "{remaining} remain, and {least} before: {}", self.story());
+        }
+    }
+
+    /// Admitted, and not given back by callers.
+    fn used(&self, key: usize, window: u64) -> u64 {
+        let of = |map: &BTreeMap<_, u64>| map.get(&(key, window)).copied().unwrap_or(0);
+        of(&self.admitted) - of(&self.refunded)
+    }
+
     fn call(&mut self, node: usize, key: usize, cost: u64) {
         let tick = self.tick();
         if self.below(8) == 0 {
             self.nodes[node].wrong_by = self.error();
         }
-        if self.nodes[node].leases[key].spend(tick, Hits::new(cost)).is_some() {
+        if let Some(charged) = self.nodes[node].leases[key].spend(tick, Hits::new(cost)) {
+            let told_of = self.nodes[node].leases[key].window;
+            self.tell(node, key, told_of, charged.remaining.get());
             let lease = &mut self.nodes[node].leases[key];
             let (window, asks) = (lease.window, lease.ask(tick));
             // By the shards' own clock, not the node's: never late, and early only as a plain charge can be.
@@ -381,10 +519,9 @@ impl World {
     }
 
     fn admit(&mut self, key: usize, window: u64, cost: u64) {
-        let admitted = self.admitted.entry((key, window)).or_default();
-        *admitted += cost;
-        let admitted = *admitted;
-        assert!(admitted <= self.most(), "{admitted} admitted of {key} in {window}: {}", self.story());
+        *self.admitted.entry((key, window)).or_default() += cost;
+        let used = self.used(key, window);
+        assert!(used <= self.most(), "{used} admitted of {key} in {window}: {}", self.story());
     }
 
     fn most(&self) -> u64 {
@@ -399,7 +536,9 @@ impl World {
         }
         for (place, counted) in &self.counted {
             let of = |map: &BTreeMap<_, u64>| map.get(place).copied().unwrap_or(0);
-            let known = of(&self.admitted) + of(&self.refused) + of(&self.lost) - of(&self.forgiven);
+            let known = of(&self.admitted) + of(&self.refused) + of(&self.lost)
+                - of(&self.forgiven)
+                - of(&self.refunded);
             assert_eq!(*counted, known, "counted in {place:?}, and known: {}", self.story());
         }
     }
@@ -410,6 +549,15 @@ impl World {
     }
 }
 
+/// splitmix64
+pub(super) fn below(random: &mut u64, n: u64) -> u64 {
+    *random = random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *random;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (z ^ (z >> 31)) % n
+}
+
 /// How wrong a node may be about the shards' clock, in microseconds.
 const UNCERTAIN: u64 = 2_000;
 
@@ -417,14 +565,16 @@ const OPTIONS: Options = Options { min_rate: 1, ttl: Duration::from_millis(200) 
 
 #[test]
 fn leases_never_admit_more_and_give_everything_back() {
-    let mut n_spent_to_the_last = 0;
+    let (mut n_spent_to_the_last, mut n_looks) = (0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         world.run();
         world.settled();
         let most = world.most();
-        n_spent_to_the_last += u64::from(world.admitted.values().any(|admitted| *admitted == most));
+        n_spent_to_the_last += u64::from(world.admitted.values().any(|admitted| *admitted >= most));
+        n_looks += world.n_looks;
     }
+    assert!(n_looks > SEEDS / 2, "only {n_looks} looks found something held");
     // Else the limit was never in the way.
     assert!(n_spent_to_the_last > SEEDS / 10, "{n_spent_to_the_last} of {SEEDS}");
 }

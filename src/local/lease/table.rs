@@ -158,6 +158,11 @@ impl Leases {
         self.with(&ask.key, &ask.limit, |lease| lease.rate(now))?
     }
 
+    /// The most that is worth asking for, by what the store said last.
+    pub fn most_lent(&self, ask: &Ask) -> Option<Hits> {
+        self.with(&ask.key, &ask.limit, |lease| lease.most_lent())
+    }
+
     pub fn not_granted(&self, ask: &Ask, now: Tick) {
         self.with(&ask.key, &ask.limit, |lease| lease.not_granted(now));
     }

@@ -186,3 +186,31 @@ fn an_answer_from_before_a_grant_may_come_after_it() {
     assert_eq!((late.used_before, late.used_after, late.remaining), (hits(591), hits(592), hits(408)));
     assert_eq!(lease.spend(at(1), hits(1)).unwrap().remaining, hits(407));
 }
+
+#[test]
+fn a_grant_counts_what_is_on_its_way_back() {
+    let mut lease = lease(3, 503);
+    let later = Grant { spent_until: at(300), ..grant(5, 508) };
+    let leftover = Leftover { window: 7, held: hits(3), owed: hits(0), is_past: false };
+    assert_eq!(lease.granted(at(160), later), Some(leftover));
+    assert_eq!(lease.spend(at(160), hits(1)).unwrap().used_before, hits(500));
+}
+
+#[test]
+fn a_bucket_says_what_is_left_of_it_and_when_it_is_full_again() {
+    let limit = Limit { algorithm: Algorithm::TokenBucket { burst: 100 }, ..limit() };
+    let mut lease = Lease::asked(limit);
+    assert_eq!(lease.granted(at(0), grant(3, 23)), None);
+    let charged = lease.spend(at(1), hits(1)).unwrap();
+    assert_eq!((charged.used_before, charged.used_after, charged.remaining), (hits(20), hits(21), hits(79)));
+    // 1,000 a minute.
+    assert_eq!(charged.reset_after, Duration::from_millis(21 * 60));
+    // Said before the grant was made, and later when nothing is held any more.
+    assert_eq!(
+        lease.heard(UnixMicros::default(), Cost::charge(hits(1)), said(true, 18, 19), false).used_after,
+        hits(21)
+    );
+    assert!(lease.spend(at(1), hits(2)).is_some());
+    assert_eq!(lease.heard(UnixMicros::default(), Cost::Peek, said(true, 5, 5), false).used_after, hits(5));
+    assert_eq!(lease.most_lent(), hits(95 / 16));
+}

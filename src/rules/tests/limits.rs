@@ -141,8 +141,8 @@ fn settings_that_do_not_fit_are_refused() {
         ("unit: hour, requests_per_unit: 5, lease: 1", &["invalid lease '1'", "auto, on or off"]),
         ("unlimited: true, lease: off", &["should not specify lease when unlimited"]),
         (
-            "unit: hour, requests_per_unit: 5, algorithm: token_bucket, lease: on",
-            &["lease: on with token_bucket", "fixed windows only"],
+            "unit: hour, requests_per_unit: 5, algorithm: leaky_bucket, max_delay: 5ms, lease: on",
+            &["lease: on with leaky_bucket", "only the store"],
         ),
         (
             "unit: hour, requests_per_unit: 5, algorithm: sliding_log, lease: 'on'",

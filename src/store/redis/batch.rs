@@ -41,7 +41,8 @@ pub(super) struct Request<'a> {
     pub jitter: u64,
     /// A random number of this request.
     pub random: u64,
-    /// The numbers of the windows that these fixed windows are charged in, whichever window it is now; empty: by the clock.
+    /// The numbers of the windows that are charged, whichever window it is now, or that refunds of sliding windows are for;
+    /// empty: by the clock.
     pub windows: &'a [u64],
     pub slots: Slots,
 }
@@ -71,7 +72,7 @@ type WindowKey = SmallVec<[u8; 160]>;
 pub(super) struct Names {
     /// By the shard's clock, as far as the node knows it.
     moment: UnixMicros,
-    /// In the order of the charges: the key, and for a fixed window its number.
+    /// In the order of the charges: the key, and for a fixed window its number, for a sliding one that of the request.
     keys: SmallVec<[(WindowKey, u64); 4]>,
 }
 
@@ -96,7 +97,7 @@ impl Names {
     }
 }
 
-/// The key in the server, and for a fixed window its number.
+/// The key in the server, and the number of the window.
 fn name(
     style: KeyStyle,
     charge: &Charge<'_>,
@@ -106,7 +107,7 @@ fn name(
 ) -> (WindowKey, u64) {
     let mut key = WindowKey::from_slice(charge.key.as_bytes());
     if charge.limit.algorithm != Algorithm::FixedWindow {
-        return (key, 0);
+        return (key, window.unwrap_or(0));
     }
     let mut digits = itoa::Buffer::new();
     let window = match style {
@@ -267,6 +268,7 @@ impl<'a> Batch<'a> {
                     enforced: self.request.enforced.get(member).copied().unwrap_or(false),
                     seconds_to_live: self.seconds_to_live(member, charge),
                     jitter_millis: self.late_by(member),
+                    window: self.names.window(member),
                 })
             })
             .collect();
@@ -391,14 +393,15 @@ impl<'a> Batch<'a> {
 
     fn found(&self, member: usize, moment: UnixMicros, spared: bool, [a, b, c]: [u64; 3]) -> Outcome {
         let Some(charge) = self.request.charges.get(member) else { return Outcome::Said(Said::Other) };
+        let lent = |used: Hits| match charge.cost {
+            Cost::Charge(wanted) if self.request.together == Together::Lend => {
+                Cost::charge(slice(charge.limit, used, wanted))
+            }
+            cost => cost,
+        };
         let found = match charge.limit.algorithm {
             Algorithm::FixedWindow => {
-                let cost = match charge.cost {
-                    Cost::Charge(wanted) if self.request.together == Together::Lend => {
-                        Cost::charge(slice(charge.limit, Hits::new(a), wanted))
-                    }
-                    cost => cost,
-                };
+                let cost = lent(Hits::new(a));
                 let outcome = self.fixed(member, charge, Hits::new(a), cost);
                 let admitted = matches!(&outcome, Outcome::Charged(charged) if charged.admitted);
                 return if spared && admitted && matches!(cost, Cost::Charge(_)) {
@@ -413,7 +416,11 @@ impl<'a> Batch<'a> {
                 Found::Bucket { empty_at: a, rest: low(b) }
             }
         };
-        let charged = found.charge(charge.limit, moment, charge.cost, charge.max_wait);
+        let says = |cost| found.charge(charge.limit, moment, cost, charge.max_wait);
+        if self.request.together == Together::Lend {
+            return Outcome::Charged(says(lent(says(Cost::Peek).used_before)));
+        }
+        let charged = says(charge.cost);
         let take_back = spared && charged.admitted && matches!(charge.cost, Cost::Charge(_));
         if !take_back {
             return Outcome::Charged(charged);

@@ -14,7 +14,8 @@
 --           and at most a sixteenth of what is left is counted
 --        8 D, of which the first ones count:
 --           1        limit, cost, seconds to live
---           2, 3     limit, cost, window in seconds, jitter
+--           2        limit, cost, window in seconds, jitter, the window that a refund is for or 0 for both
+--           3        limit, cost, window in seconds, jitter
 --           4, 5     limit, full and rest, allowed and rest, change and rest, jitter
 --        A cost below zero is a refund, which a refusal does not undo; zero is a look. `full`, `allowed` and `change` are
 --        in microseconds, their rests in shares of 1 / limit; `allowed` is -1 for never. The jitter is in milliseconds, and
@@ -108,7 +109,7 @@ for i = 1, #KEYS do
     end
 
   elseif op == 2 then
-    local cost, seconds, jitter = p, q, r
+    local cost, seconds, jitter, only = p, q, r, s
     local length = seconds * 1000000
     local window = floor(now / length)
     local current, previous = 0, 0
@@ -122,8 +123,9 @@ for i = 1, #KEYS do
       end
     end
     if cost < 0 then
-      local taken = math.min(-cost, current)
-      current, previous = current - taken, math.max(previous - (-cost - taken), 0)
+      local taken = (only == 0 or only == window) and math.min(-cost, current) or 0
+      local rest = (only == 0 or only + 1 == window) and -cost - taken or 0
+      current, previous = current - taken, math.max(previous - rest, 0)
     elseif cost > 0 then
       local elapsed = floor(math.max(now - window * length, 0) / seconds)
       local estimate = current + floor((previous * (1000000 - elapsed) + 999999) / 1000000)

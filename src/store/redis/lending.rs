@@ -1,6 +1,7 @@
-//! Hits of a fixed window that are lent to this node: debited at once, and given back as far as they were not spent.
+//! Hits that are lent to this node: debited at once, and given back as far as they were not spent.
 //!
-//! **Invariant:** both name their window, whichever it is by then: what was debited in one is never given back to another.
+//! **Invariant:** what was debited in one window is never given back to another: who gives back names it. (A token bucket has
+//! none, and is at most full.)
 
 use super::{
     Inner, Nodes, RedisStore, Request,
@@ -29,7 +30,8 @@ impl RedisStore {
         })
     }
 
-    /// Debits as much of the cost as may be lent at once. Outcome: `used_after - used_before` is what was.
+    /// Debits as much of the cost as may be lent at once: of a fixed window in this one, else in the one by the server's clock.
+    /// Outcome: `used_after - used_before` is what was.
     pub async fn lend(
         &self,
         charge: &Charge<'_>,
@@ -40,7 +42,7 @@ impl RedisStore {
         self.in_window(charge, window, Together::Lend, now, budget).await
     }
 
-    /// Charges this cost, a refund, in this window.
+    /// Charges this cost, a refund, in this window. What it says of a sliding window is of a refund to any.
     pub async fn return_to(
         &self,
         charge: &Charge<'_>,

@@ -6,7 +6,7 @@ use redis::{Cmd, Script};
 use smallvec::SmallVec;
 
 use crate::{
-    limit::{Algorithm, BucketStep, Cost, MAX_LOG_HITS, Parts},
+    limit::{Algorithm, BucketStep, Cost, Hits, MAX_LOG_HITS, Parts, room_to_lend},
     store::Charge,
 };
 
@@ -38,6 +38,8 @@ pub(super) struct ScriptCharge<'a> {
     pub seconds_to_live: u64,
     /// The others: what the expiry is late by, in milliseconds.
     pub jitter_millis: u64,
+    /// sliding_window: the window that a refund is for; zero for all that is counted.
+    pub window: u64,
 }
 
 /// `EVALSHA`, or `EVAL` for a server that forgot the script. `moment`: microseconds, zero for the server's clock.
@@ -126,23 +128,33 @@ impl ScriptCharge<'_> {
                 packed.double(signed(cost));
                 packed.doubles(&[self.seconds_to_live]);
             }
-            Algorithm::SlidingWindow | Algorithm::SlidingLog => {
-                let log = limit.algorithm == Algorithm::SlidingLog;
-                packed.doubles(&[if log { requests.min(u64::from(MAX_LOG_HITS)) } else { requests }]);
+            Algorithm::SlidingWindow => {
+                // What is lent fits where so much more does.
+                let more = if together == Together::Lend { more_to_lend(cost.hits()) } else { Hits::ZERO };
+                packed.doubles(&[requests.saturating_sub(more.get())]);
+                packed.double(signed(cost));
+                packed.doubles(&[limit.window.secs(), self.jitter_millis, self.window]);
+            }
+            Algorithm::SlidingLog => {
+                packed.doubles(&[requests.min(u64::from(MAX_LOG_HITS))]);
                 packed.double(signed(cost));
                 packed.doubles(&[limit.window.secs(), self.jitter_millis]);
             }
             Algorithm::TokenBucket { .. } | Algorithm::LeakyBucket { .. } => {
                 packed.doubles(&[requests]);
-                self.pack_step(packed);
+                self.pack_step(together, packed);
                 packed.doubles(&[self.jitter_millis]);
             }
         }
         packed.fill(began);
     }
 
-    fn pack_step(&self, packed: &mut Packed) {
-        let step = BucketStep::of(self.charge.limit, self.charge.cost, self.charge.max_wait);
+    fn pack_step(&self, together: Together, packed: &mut Packed) {
+        let Charge { limit, cost, max_wait, .. } = *self.charge;
+        let step = match together {
+            Together::Lend => BucketStep::lending(limit, cost.hits()),
+            _ => BucketStep::of(limit, cost, max_wait),
+        };
         let pair = |(micros, rest): Parts| [micros, u64::from(rest)];
         packed.doubles(&pair(step.full));
         match step.allowed {
@@ -151,6 +163,11 @@ impl ScriptCharge<'_> {
         }
         packed.doubles(&pair(step.change));
     }
+}
+
+/// What must be left beside the hits that are lent.
+fn more_to_lend(wanted: Hits) -> Hits {
+    room_to_lend(wanted).minus(wanted)
 }
 
 /// A refund is below zero.

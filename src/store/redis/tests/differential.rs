@@ -4,6 +4,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use proptest::{prelude::*, test_runner::TestRunner};
+use tokio::runtime::Runtime;
 
 use super::*;
 use crate::limit::{State, slice};
@@ -87,7 +88,42 @@ async fn tell(store: &RedisStore, nth: u64, limit: &Limit, steps: &[Step]) -> Re
     Ok(())
 }
 
+/// The same with one key, of which hits are lent in between.
+async fn lend(store: &RedisStore, nth: u64, limit: &Limit, steps: &[Step]) -> Result<(), TestCaseError> {
+    let key = key(&format!("lent{nth}"), limit);
+    let (mut state, mut moment) = (State::new(limit), now().get() + nth * HISTORY);
+    for step in steps {
+        moment = moment.saturating_add_signed(step.clock);
+        let at = UnixMicros::new(moment);
+        for (n, cost, max_wait) in &step.charges {
+            let charge = charge(&key, limit, *cost);
+            if let (Cost::Charge(wanted), 0) = (*cost, *n) {
+                let used = state.charge(limit, at, Cost::Peek, *max_wait).used_before;
+                let lent = Cost::charge(slice(limit, used, wanted));
+                let expected = state.charge(limit, at, lent, *max_wait);
+                let told = store.lend(&charge, 0, at, Budget::of(SOON)).await;
+                prop_assert_eq!(told, Ok(expected), "{:?} lent of {:?} at {}", wanted, limit, moment);
+            } else {
+                let expected = state.charge(limit, at, *cost, Duration::MAX);
+                let told = store.charge(&[charge], at, Budget::of(SOON)).await;
+                prop_assert_eq!(told[0], Ok(expected), "{:?} of {:?} at {}", cost, limit, moment);
+            }
+        }
+    }
+    Ok(())
+}
+
 fn all_tell(limits: impl Strategy<Value = Limit>, back: bool) {
+    on_a_server(limits, back, |runtime, store, nth, limit, steps| {
+        runtime.block_on(tell(store, nth, limit, steps))
+    });
+}
+
+fn on_a_server(
+    limits: impl Strategy<Value = Limit>,
+    back: bool,
+    tell: impl Fn(&Runtime, &RedisStore, u64, &Limit, &[Step]) -> Result<(), TestCaseError>,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (server, store) = runtime.block_on(async {
         let server = Server::start().await;
@@ -99,7 +135,7 @@ fn all_tell(limits: impl Strategy<Value = Limit>, back: bool) {
     let n_told = std::cell::Cell::new(0_u64);
     let told = runner.run(&(limits, steps(1..30, back)), |(limit, steps)| {
         n_told.set(n_told.get() + 1);
-        runtime.block_on(tell(&store, n_told.get(), &limit, &steps))
+        tell(&runtime, &store, n_told.get(), &limit, &steps)
     });
     drop(server);
     if let Err(error) = told {
@@ -115,6 +151,48 @@ fn scripts_and_pure_functions_tell_the_same() {
 #[test]
 fn fixed_windows_and_the_pure_function_tell_the_same() {
     all_tell(limits().prop_map(|limit| Limit { algorithm: Algorithm::FixedWindow, ..limit }), false);
+}
+
+#[test]
+fn where_the_window_moves_the_script_lends_what_the_pure_function_lends() {
+    let is_lent =
+        |limit: &Limit| matches!(limit.algorithm, Algorithm::SlidingWindow | Algorithm::TokenBucket { .. });
+    on_a_server(limits().prop_filter("never lent", is_lent), true, |runtime, store, nth, limit, steps| {
+        runtime.block_on(lend(store, nth, limit, steps))
+    });
+}
+
+/// Hits of a sliding window are taken off the window that they were debited in, or off none.
+#[tokio::test]
+async fn what_is_given_back_to_a_sliding_window_names_it() {
+    let server = Server::start().await;
+    let store = single(&server).await;
+    let limit = limit(1_000, Unit::Minute, Algorithm::SlidingWindow);
+    let key = key("lent", &limit);
+    // Half of a minute is over.
+    let first = UnixMicros::from_secs(now().secs() / 60 * 60 + 90);
+    let second = first.after(Duration::from_secs(60));
+    let window = first.secs() / 60;
+    let ask = async |cost, at| {
+        let charges = [charge(&key, &limit, cost)];
+        store.charge(&charges, at, Budget::of(SOON)).await[0].unwrap().used_after.get()
+    };
+    let give_back = async |n, window, at| {
+        let refund = charge(&key, &limit, Cost::refund(Hits::new(n)));
+        store.return_to(&refund, window, at, Budget::of(SOON)).await.unwrap();
+    };
+    assert_eq!(ask(hits(100), first).await, 100);
+    give_back(10, window, first).await;
+    assert_eq!(ask(Cost::Peek, first).await, 90);
+    assert_eq!(ask(hits(7), second).await, 45 + 7);
+    give_back(20, window, second).await;
+    assert_eq!(ask(Cost::Peek, second).await, 35 + 7, "off the window before");
+    give_back(500, window + 1, second).await;
+    assert_eq!(ask(Cost::Peek, second).await, 35, "off this window, and no more than it holds");
+    for another in [window - 1, window + 2] {
+        give_back(20, another, second).await;
+    }
+    assert_eq!(ask(Cost::Peek, second).await, 35);
 }
 
 /// What is lent to a node, and given back, in a window that need not be the one of the clock.
