@@ -170,6 +170,19 @@ async fn call_raw(channel: Channel, path: &'static str, message: &[u8]) -> Resul
     grpc.unary(request, path.parse().unwrap(), Raw).await.map(tonic::Response::into_inner)
 }
 
+/// Envoy hands on what a client wrote into `tracestate`, and lets a call through that is not answered.
+#[tokio::test]
+async fn a_call_is_answered_however_long_a_header_is_that_envoy_hands_on() {
+    let (server, _health) = start(LetsThrough).await;
+    let mut client = client(&server).await;
+    for length in [60 << 10, 200 << 10, 8 << 20] {
+        let mut call = tonic::Request::new(request(b"v"));
+        call.metadata_mut().insert("tracestate", format!("a={}", "v".repeat(length)).parse().unwrap());
+        let answer = client.should_rate_limit(call).await;
+        assert!(answer.is_ok(), "{length} bytes: {}", answer.unwrap_err());
+    }
+}
+
 #[tokio::test]
 async fn a_call_is_read_decided_and_answered() {
     let decider = Remembers::default();

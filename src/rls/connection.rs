@@ -30,8 +30,10 @@ const MAX_STREAMS: u32 = 1024;
 /// all that it has in flight; closing the connection for it, as the library does above 20, would fail those after them, too.
 const MAX_PENDING_RESETS: usize = MAX_STREAMS as usize;
 
-/// Headers of a call, in bytes: Envoy sends some 500 and what its configuration adds.
-const MAX_HEADERS: u32 = 16 << 10;
+/// Headers of a call, in bytes: Envoy sends some 500, and with tracing what a client wrote into `tracestate` or `baggage`, which is up
+/// to 8 MiB where Envoy is told to take so much. A call that is refused for it would be one that Envoy lets through. The
+/// reference's bound.
+const MAX_HEADERS: u32 = 16 << 20;
 
 /// What a call, and all calls of a connection, may send before we have read it, in bytes. A message that is larger than that
 /// (few have more than 1 KiB) is read in pieces.
