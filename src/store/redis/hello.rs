@@ -217,7 +217,8 @@ fn eviction(info: &Value) -> Eviction {
 /// Why there is no use in this connection.
 fn refusal(said: &str) -> String {
     match said.split_whitespace().next() {
-        Some("NOAUTH") => "the server wants a password, and none is configured".to_owned(),
+        Some("NOAUTH") => "the server wants a password, and none is configured: set REDIS_AUTH, or REDIS_PERSECOND_AUTH for limits per second"
+            .to_owned(),
         Some("READONLY") => "this is a replica: it takes no writes".to_owned(),
         _ => format!("the server says {said}"),
     }
