@@ -94,6 +94,8 @@ pub struct Lease {
     /// The same moment by the process's clock, to tell which window an answer is of.
     window_ends_at: UnixMicros,
     spent_until: Tick,
+    /// A caller gives hits back, and nothing was granted since it asked to.
+    is_stopped: bool,
     /// Debited and not spent.
     held: Hits,
     /// What the store had counted when it was heard of last, all that was ever held here included.
@@ -150,6 +152,7 @@ impl Lease {
             window_ends: Tick::default(),
             window_ends_at: UnixMicros::default(),
             spent_until: Tick::default(),
+            is_stopped: false,
             held: Hits::ZERO,
             counted: Hits::ZERO,
             told: (UnixMicros::default(), Hits::MAX),
@@ -225,6 +228,7 @@ impl Lease {
     #[must_use]
     pub fn granted(&mut self, now: Tick, grant: Grant) -> Option<Leftover> {
         let leftover = if grant.window == self.window { self.end(now) } else { self.take_all(now) };
+        self.is_stopped = false;
         self.window = grant.window;
         self.held = self.held.plus(grant.granted);
         // It was counted before what is on its way back is there.
@@ -247,6 +251,7 @@ impl Lease {
 
     /// What is held is spent no more: a caller gives hits back, and they must not be taken off what is held here.
     pub fn stop(&mut self, now: Tick) {
+        self.is_stopped = true;
         self.spent_until = self.spent_until.min(now);
     }
 
@@ -273,7 +278,8 @@ impl Lease {
                 self.admitted = self.admitted.plus(hits);
             }
             Cost::Peek => behind = self.counted.minus(charged.used_after),
-            Cost::Refund(_) => {
+            Cost::Refund(hits) => {
+                self.take_off(hits, charged.used_before);
                 // Of a grant that came between it may know nothing; the next one puts that right.
                 let taken = charged.used_before.minus(charged.used_after);
                 self.counted = charged.used_after.max(self.counted.minus(taken));
@@ -303,7 +309,8 @@ impl Lease {
         {
             self.admitted = self.admitted.plus(hits);
         }
-        if let Cost::Refund(_) = cost {
+        if let Cost::Refund(hits) = cost {
+            self.take_off(hits, charged.used_before);
             self.counted = self.counted.minus(charged.used_before.minus(charged.used_after));
         }
         self.counted = if self.held > Hits::ZERO { self.counted.max(said) } else { said };
@@ -313,6 +320,16 @@ impl Lease {
         let admitted = charged.admitted || (!matches!(cost, Cost::Charge(_)) && used_after <= self.most());
         let remaining = charged.remaining.plus(self.held).minus(behind).min(self.most());
         Charged { admitted, used_before, used_after, remaining, ..charged }
+    }
+
+    /// A caller gave back more hits than were used: what is beyond that was taken off what is held, and is not to be given back
+    /// once more. Where hits were granted meanwhile, it cannot be told.
+    fn take_off(&mut self, refund: Hits, used_before: Hits) {
+        if !self.is_stopped {
+            return;
+        }
+        let beyond = refund.minus(used_before.minus(self.held));
+        self.held = self.held.minus(beyond);
     }
 
     /// What is to be given back because it may not be spent any more.

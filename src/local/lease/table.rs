@@ -119,7 +119,10 @@ impl Leases {
         (asked_at, now): (UnixMicros, Tick),
     ) -> Option<(Charged, bool)> {
         self.with(charge.key, charge.limit, |lease| {
+            let held = lease.held();
             let seen = lease.heard(asked_at, charge.cost, charged, is_counted);
+            // A refund took the rest.
+            self.gave_back(held.minus(lease.held()), true);
             let asks = charged.admitted && matches!(charge.cost, Cost::Charge(_)) && lease.ask(now);
             (seen, asks)
         })

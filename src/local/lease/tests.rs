@@ -214,3 +214,18 @@ fn a_bucket_says_what_is_left_of_it_and_when_it_is_full_again() {
     assert_eq!(lease.heard(UnixMicros::default(), Cost::Peek, said(true, 5, 5), false).used_after, hits(5));
     assert_eq!(lease.most_lent(), hits(95 / 16));
 }
+
+#[test]
+fn what_a_refund_took_off_the_rest_is_not_given_back_again() {
+    for algorithm in
+        [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket { burst: 1_000 }]
+    {
+        let mut lease = Lease::asked(Limit { algorithm, ..limit() });
+        assert_eq!(lease.granted(at(0), grant(6, 7)), None);
+        lease.stop(at(1));
+        // One hit was used, and four are given back.
+        let seen = lease.heard(UnixMicros::default(), Cost::refund(hits(4)), said(true, 7, 3), false);
+        assert_eq!(seen.used_after, hits(0));
+        assert_eq!(lease.end(at(1)).map(|leftover| leftover.held), Some(hits(3)), "{algorithm:?}");
+    }
+}

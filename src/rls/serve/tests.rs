@@ -123,7 +123,7 @@ async fn a_connection_above_the_bound_waits_until_another_ends() {
 async fn headers_above_the_bound_cost_their_call_and_no_other() {
     let server = start().await;
     let mut connection = connect(&server).await;
-    let script = Script::greeting().call_with_headers(1, 40 << 10).call(3);
+    let script = Script::greeting().call_with_headers(1, 17 << 20).call(3);
     connection.write_all(script.bytes()).await.unwrap();
     answered(&mut connection, 3).await;
     assert_eq!(server.counts().calls(), 1);
