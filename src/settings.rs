@@ -8,6 +8,7 @@ mod compound;
 mod error;
 mod given;
 mod go;
+mod idle;
 mod markdown;
 mod memcached;
 mod redis;
@@ -165,6 +166,7 @@ impl Settings {
     pub fn read(given: &Given) -> Result<Self, SettingsError> {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         let values = Values::read(given, &mut problems, &mut warnings);
+        idle::spare(&values, given, &mut problems, &mut warnings);
         let grpc = grpc_listener(&values, &mut problems);
         let rules = rules_source::choose(&values, given);
         let control_plane = xds::choose(&values, &mut problems, &mut warnings);

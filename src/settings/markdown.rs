@@ -26,7 +26,8 @@ Names, defaults and spellings are those of `envoyproxy/ratelimit` where it has t
 - a variable that is set but empty is an empty text, list or map, or the default of an address or a path; for every other kind it is an error
 - a variable that Kubernetes has set for a Service (`GRPC_PORT=tcp://10.0.0.1:8081` where a Service is called `grpc`) is passed over, with a warning
 
-All that is wrong is reported at once, and the program does not start.
+All that is wrong is reported at once, and the program does not start. A setting of something that is off (of Redis with counters in
+memory, of tracing without `TRACING_ENABLED=true`) has no effect: what it says and cannot be read is a warning.
 
 ## Where rules come from
 

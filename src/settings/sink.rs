@@ -62,7 +62,7 @@ pub struct PrometheusSettings {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Choice {
+pub(super) enum Choice {
     Off,
     Statsd,
     DogStatsd,
@@ -92,35 +92,52 @@ pub(super) fn choose(
     StatsSettings { max_names: (!values.disable_stats.value).then_some(max_names), sink }
 }
 
-/// What was set beats a default, so one switch that is set to true is enough; two are a problem.
-fn which(values: &Values, problems: &mut Vec<Problem>, warnings: &mut Vec<String>) -> Choice {
-    let switches: [(&'static str, &Read<bool>, Choice); 3] = [
-        ("USE_STATSD", &values.use_statsd, Choice::Statsd),
-        ("USE_DOG_STATSD", &values.use_dog_statsd, Choice::DogStatsd),
-        ("USE_PROMETHEUS", &values.use_prometheus, Choice::Prometheus),
-    ];
+/// A setting that sends statistics somewhere.
+#[derive(Clone, Copy)]
+pub(super) struct Switch<'v> {
+    name: &'static str,
+    read: &'v Read<bool>,
+    pub(super) choice: Choice,
+}
+
+/// The switches that are on. What was set beats a default, so one that is set to true is enough; two are a problem.
+pub(super) fn chosen(values: &Values) -> Vec<Switch<'_>> {
     if values.disable_stats.value {
-        return Choice::Off;
+        return Vec::new();
     }
-    let set: Vec<_> = switches.iter().filter(|(_, read, _)| read.is_set() && read.value).collect();
-    match set.as_slice() {
-        [] => switches.iter().find(|(_, read, _)| read.value).map_or(Choice::Off, |(.., choice)| *choice),
-        [(name, _, choice)] => {
-            if !values.use_statsd.is_set() {
+    let on = [
+        Switch { name: "USE_STATSD", read: &values.use_statsd, choice: Choice::Statsd },
+        Switch { name: "USE_DOG_STATSD", read: &values.use_dog_statsd, choice: Choice::DogStatsd },
+        Switch { name: "USE_PROMETHEUS", read: &values.use_prometheus, choice: Choice::Prometheus },
+    ];
+    let on = on.into_iter().filter(|switch| switch.read.value);
+    let (set, by_default): (Vec<_>, Vec<_>) = on.partition(|switch| switch.read.is_set());
+    if set.is_empty() { by_default } else { set }
+}
+
+fn which(values: &Values, problems: &mut Vec<Problem>, warnings: &mut Vec<String>) -> Choice {
+    let chosen = chosen(values);
+    match chosen.as_slice() {
+        [] => Choice::Off,
+        [Switch { name, read, choice }] => {
+            if read.is_set() && !values.use_statsd.is_set() {
                 warnings.push(format!("{name}=true: statistics go there, and not to statsd as by default"));
             }
             *choice
         }
-        [(first, read, _), others @ ..] => {
-            let names = set.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
-            let off =
-                others.iter().map(|(name, ..)| format!("{name}=false")).collect::<Vec<_>>().join(" and ");
+        [first, others @ ..] => {
+            let names = chosen.iter().map(|switch| switch.name).collect::<Vec<_>>().join(", ");
+            let off: Vec<_> = others.iter().map(|switch| format!("{}=false", switch.name)).collect();
             problems.push(Problem {
-                name: first,
-                origin: read.origin,
+                name: first.name,
+                origin: first.read.origin,
                 found: Some("true".to_owned()),
-                expected: format!("one of {names} to be true, not {}", set.len()),
-                help: Some(format!("statistics go to one place: for {first} alone set {off}")),
+                expected: format!("one of {names} to be true, not {}", chosen.len()),
+                help: Some(format!(
+                    "statistics go to one place: for {} alone set {}",
+                    first.name,
+                    off.join(" and ")
+                )),
             });
             Choice::Off
         }

@@ -157,6 +157,15 @@ fn wanted(values: &Values, given: &Given, problems: &mut Vec<Problem>) -> (bool,
     }
 }
 
+/// Whether counters are to be in Redis.
+pub(super) fn is_redis(values: &Values, given: &Given) -> bool {
+    match values.backend_type.value {
+        BackendType::Redis => true,
+        BackendType::Auto => redis_because(given).is_some(),
+        BackendType::Memory | BackendType::Memcache => false,
+    }
+}
+
 /// Why Redis is meant although nothing says so.
 fn redis_because(given: &Given) -> Option<String> {
     let set = REDIS.iter().find(|name| given.value(name).is_some()).map(|name| format!("{name} is set"));

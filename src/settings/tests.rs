@@ -105,6 +105,7 @@ fn all_problems_are_told_at_once() {
         ("DRAIN_TIMEOUT", "10"),
         ("CONFIG_TYPE", "file"),
         ("NEAR_LIMIT_RATIO", "80%"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true"),
         ("LIMIT_RESET_HEADER", "Rate Limit"),
         ("USE_STATSD", "true"),
         ("USE_PROMETHEUS", "true"),

@@ -99,6 +99,14 @@ pub(super) fn choose(
     let whole = number("OTEL_BSP_EXPORT_TIMEOUT", &values.otel_bsp_export_timeout, 30_000, (1, HOUR));
     let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let resource = resource(values, warnings);
+    let rate = values.tracing_sampling_rate.value;
+    let sampling_rate = rate.clamp(0.0, 1.0);
+    if !(0.0..=1.0).contains(&rate) {
+        warnings.push(format!(
+            "TRACING_SAMPLING_RATE={}: expected a number from 0 to 1, {sampling_rate} is used",
+            rate.show()
+        ));
+    }
     Some(TracingSettings {
         protocol,
         endpoint: endpoint?,
@@ -106,7 +114,7 @@ pub(super) fn choose(
         tls_files,
         timeout: Duration::from_millis(timeout),
         resource,
-        sampling_rate: values.tracing_sampling_rate.value.clamp(0.0, 1.0),
+        sampling_rate,
         queue: Queue {
             size: to_usize(size),
             batch: to_usize(batch.min(size)),
@@ -419,6 +427,8 @@ mod tests {
         assert_eq!(tracing.queue.delay, Duration::from_secs(5));
         assert_eq!(tracing.timeout, Duration::from_millis(50));
         assert!((tracing.sampling_rate - 1.0).abs() < f64::EPSILON);
-        assert_eq!(settings.warnings.len(), 3, "{:?}", settings.warnings);
+        assert_eq!(settings.warnings.len(), 4, "{:?}", settings.warnings);
+        let rate = "TRACING_SAMPLING_RATE=7: expected a number from 0 to 1, 1 is used";
+        assert!(settings.warnings.iter().any(|warning| warning == rate), "{:?}", settings.warnings);
     }
 }

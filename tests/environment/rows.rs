@@ -45,6 +45,9 @@ const XDS: &[(&str, &str)] = &[("CONFIG_TYPE", "GRPC_XDS_SOTW")];
 const XDS_TLS: &[(&str, &str)] =
     &[("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true")];
 const REDIS: &[(&str, &str)] = &[("BACKEND_TYPE", "redis")];
+const PROMETHEUS: &[(&str, &str)] = &[("USE_PROMETHEUS", "true")];
+const HEADERS: &[(&str, &str)] = &[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")];
+const TRACING: &[(&str, &str)] = &[("TRACING_ENABLED", "true")];
 const PER_SECOND: &[(&str, &str)] = &[("BACKEND_TYPE", "redis"), ("REDIS_PERSECOND", "true")];
 
 #[rustfmt::skip]
@@ -101,16 +104,16 @@ pub const ROWS: &[Row] = &[
     row("USE_DOG_STATSD_MOGRIFIERS", "", ("", ""), Refused("FOO", "DOG_STATSD_MOGRIFIER_FOO_PATTERN"), &[("USE_DOG_STATSD", "true")]),
     row("EXTRA_TAGS", "", ("zone:a,tier:b", "zone:a,tier:b"), Refused("zone", "one colon"), &[]),
     row("STATS_FLUSH_INTERVAL", "10s", ("1m", "1m"), Refused("0", "a duration from"), &[]),
-    row("PROMETHEUS_ADDR", ":9090", (":19001", ":19001"), Refused("9090", "host:port or :port"), &[]),
-    row("PROMETHEUS_PATH", "/metrics", ("/stats/prometheus", "/stats/prometheus"), Refused("metrics", "/"), &[]),
-    row("PROMETHEUS_MAPPER_YAML", "", ("/etc/statsd-exporter/conf.yaml", "/etc/statsd-exporter/conf.yaml"), NotText, &[]),
-    row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
+    row("PROMETHEUS_ADDR", ":9090", (":19001", ":19001"), Refused("9090", "host:port or :port"), PROMETHEUS),
+    row("PROMETHEUS_PATH", "/metrics", ("/stats/prometheus", "/stats/prometheus"), Refused("metrics", "/"), PROMETHEUS),
+    row("PROMETHEUS_MAPPER_YAML", "", ("/etc/statsd-exporter/conf.yaml", "/etc/statsd-exporter/conf.yaml"), NotText, PROMETHEUS),
+    row("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false", ("t", "true"), Refused("yes", "true or false"), PROMETHEUS),
     // The store and limits
     // The reference's default is redis, and ours depends: see docs/settings.md.
     row("BACKEND_TYPE", "", ("redis", "redis"), Refused("memcache", "memcached is not supported"), &[]),
-    row("EXPIRATION_JITTER_MAX_SECONDS", "300", ("0x10", "16"), Refused("5m", "a whole number"), &[]),
+    row("EXPIRATION_JITTER_MAX_SECONDS", "300", ("0x10", "16"), Refused("5m", "a whole number"), REDIS),
     // The reference's default is 0, none: ours changes no answer.
-    row("LOCAL_CACHE_SIZE_IN_BYTES", "auto", ("1048576", "1048576"), Refused("1MB", "a whole number"), &[]),
+    row("LOCAL_CACHE_SIZE_IN_BYTES", "auto", ("1048576", "1048576"), Refused("1MB", "a whole number"), REDIS),
     row("NEAR_LIMIT_RATIO", "0.8", ("0.5", "0.5"), Refused("80%", "a number"), &[]),
     row("CACHE_KEY_PREFIX", "", ("rl:", "rl:"), NotText, &[]),
     row("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
@@ -118,9 +121,9 @@ pub const ROWS: &[Row] = &[
     row("QUOTA_MODE", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
     row("RESPONSE_DYNAMIC_METADATA", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
     row("LIMIT_RESPONSE_HEADERS_ENABLED", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
-    row("LIMIT_LIMIT_HEADER", "RateLimit-Limit", ("X-Limit", "X-Limit"), Refused("Rate Limit", "the name of an HTTP header"), &[]),
-    row("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", ("X-Remaining", "X-Remaining"), Refused("Rate Limit", "the name of an HTTP header"), &[]),
-    row("LIMIT_RESET_HEADER", "RateLimit-Reset", ("X-Reset", "X-Reset"), Refused("Rate Limit", "the name of an HTTP header"), &[]),
+    row("LIMIT_LIMIT_HEADER", "RateLimit-Limit", ("X-Limit", "X-Limit"), Refused("Rate Limit", "the name of an HTTP header"), HEADERS),
+    row("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", ("X-Remaining", "X-Remaining"), Refused("Rate Limit", "the name of an HTTP header"), HEADERS),
+    row("LIMIT_RESET_HEADER", "RateLimit-Reset", ("X-Reset", "X-Reset"), Refused("Rate Limit", "the name of an HTTP header"), HEADERS),
     row("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
     // Redis
     row("REDIS_PERSECOND", "false", ("t", "true"), Refused("yes", "true or false"), REDIS),
@@ -168,9 +171,9 @@ pub const ROWS: &[Row] = &[
     row("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", ("", ""), Warned("maybe", "maybe", "memcached is not supported"), &[]),
     // Tracing
     row("TRACING_ENABLED", "false", ("t", "true"), Refused("yes", "true or false"), &[]),
-    row("TRACING_EXPORTER_PROTOCOL", "http", ("grpc", "grpc"), Refused("thrift", "http or grpc"), &[]),
-    row("TRACING_SERVICE_NAME", "RateLimit", ("envoy-ratelimit", "envoy-ratelimit"), NotText, &[]),
-    row("TRACING_SERVICE_NAMESPACE", "", ("shop", "shop"), NotText, &[]),
-    row("TRACING_SERVICE_INSTANCE_ID", "", ("pod-1", "pod-1"), NotText, &[]),
-    row("TRACING_SAMPLING_RATE", "1", ("0.25", "0.25"), Refused("often", "a number"), &[]),
+    row("TRACING_EXPORTER_PROTOCOL", "http", ("grpc", "grpc"), Refused("thrift", "http or grpc"), TRACING),
+    row("TRACING_SERVICE_NAME", "RateLimit", ("envoy-ratelimit", "envoy-ratelimit"), NotText, TRACING),
+    row("TRACING_SERVICE_NAMESPACE", "", ("shop", "shop"), NotText, TRACING),
+    row("TRACING_SERVICE_INSTANCE_ID", "", ("pod-1", "pod-1"), NotText, TRACING),
+    row("TRACING_SAMPLING_RATE", "1", ("0.25", "0.25"), Refused("often", "a number"), TRACING),
 ];

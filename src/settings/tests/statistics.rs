@@ -106,7 +106,7 @@ fn prometheus_finds_its_page_where_the_reference_has_it() {
         ("PROMETHEUS_PATH", "metrics", "begins with /"),
         ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "ms", "true or false"),
     ] {
-        assert_says(&bad([(name, value)]), &[name, says]);
+        assert_says(&bad([("USE_PROMETHEUS", "true"), (name, value)]), &[name, says]);
     }
     let taken = bad([("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", ":8080")]);
     assert_says(&taken, &["PROMETHEUS_ADDR", "another port than PORT"]);
