@@ -397,7 +397,7 @@ fn tracing_to(
 ) -> anyhow::Result<Option<(Tracer, Sending)>> {
     let Some(tracing) = &settings.tracing else { return Ok(None) };
     let started = traces::start(tracing, clock.clone(), Arc::clone(metrics))?;
-    tracing::info!(endpoint = %tracing.endpoint, sampling_rate = tracing.sampling_rate, "calls are traced");
+    tracing::info!(endpoint = tracing.collector(), sampling_rate = tracing.sampling_rate, "calls are traced");
     Ok(Some(started))
 }
 

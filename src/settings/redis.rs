@@ -234,8 +234,9 @@ impl Pool<'_> {
         let connections = go::integer(size).and_then(|size| usize::try_from(size).ok());
         if self.size.is_set() && connections.is_none_or(|connections| connections < n_workers) {
             warnings.push(format!(
-                "{}={size}: each of the {n_workers} threads has a connection of its own to each server",
-                self.size_name
+                "{}={}: each of the {n_workers} threads has a connection of its own to each server",
+                self.size_name,
+                self.size.value.show()
             ));
         }
         for (name, _, why) in self.idle.iter().filter(|(_, is_set, _)| *is_set) {

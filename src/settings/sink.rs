@@ -150,7 +150,7 @@ fn target(values: &Values, is_wanted: bool) -> Target {
         StatsdProtocol::Udp => Protocol::Udp,
     };
     Target {
-        host: values.statsd_host.value.as_str().to_owned(),
+        host: values.statsd_host.value.reveal().to_owned(),
         port: values.statsd_port.value,
         protocol,
         dogstatsd: None,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     rules::Posture,
-    store::redis::config::{KeyStyle, SocketType, TopologyKind},
+    store::redis::config::{KeyStyle, SocketType, TopologyKind, masked},
 };
 
 /// An hour and a year, in milliseconds.
@@ -111,7 +111,8 @@ fn read<T: Value>(
                 name,
                 origin,
                 help: help(name, &found, origin, || default.show()),
-                found: Some(if T::SECRET { MASK.to_owned() } else { found.into_owned() }),
+                // Whatever was expected, it may be an address.
+                found: Some(if T::SECRET { MASK.to_owned() } else { masked(&found) }),
                 expected: T::expected(),
             });
             Read { value: default, origin: Origin::Default }
@@ -147,8 +148,9 @@ fn service_link(name: &str, found: &str, default: impl Fn() -> String) -> Option
     };
     is_link(found).then(|| {
         format!(
-            "{name}={found}: Kubernetes sets this for the Service called `{service}`; {instead}. Set \
-             `enableServiceLinks: false` in the pod's spec, or {name} itself"
+            "{name}={}: Kubernetes sets this for the Service called `{service}`; {instead}. Set \
+             `enableServiceLinks: false` in the pod's spec, or {name} itself",
+            masked(found)
         )
     })
 }
@@ -257,7 +259,7 @@ settings! {
 
 "Rules from a control plane":
     /// Where the control plane is: `host:port`, or `unix:path`.
-    CONFIG_GRPC_XDS_SERVER_URL config_grpc_xds_server_url: Text = Text::new("localhost:18000"), "the reference's";
+    CONFIG_GRPC_XDS_SERVER_URL config_grpc_xds_server_url: Addresses = Addresses::new("localhost:18000"), "the reference's";
     /// What this process is called there (`node.id`).
     CONFIG_GRPC_XDS_NODE_ID config_grpc_xds_node_id: Text = Text::new("default"), "the reference's";
     /// What else it says of itself (`node.metadata`): `key=value,key=value`.
@@ -445,7 +447,7 @@ settings! {
     /// How statsd is reached: tcp or udp.
     STATSD_PROTOCOL statsd_protocol: StatsdProtocol = StatsdProtocol::Tcp, "the reference's";
     /// Host of statsd, or of the DogStatsD agent.
-    STATSD_HOST statsd_host: Text = Text::new("localhost"), "the reference's";
+    STATSD_HOST statsd_host: Addresses = Addresses::new("localhost"), "the reference's";
     /// Port of statsd, or of the DogStatsD agent.
     STATSD_PORT statsd_port: u16 = 8125, "the reference's";
     /// How often statistics are sent.

@@ -408,3 +408,38 @@ fn tls_needs_its_files_and_says_what_has_no_effect() {
     assert_says(&in_the_clear.warnings.join("\n"), &["GRPC_CLIENT_TLS_CACERT is set and has no effect"]);
     assert_eq!(good([files[0], files[1]]).warnings, Vec::<String>::new(), "as Envoy Gateway sets them");
 }
+
+#[test]
+fn no_credential_is_shown_in_any_address() {
+    for (name, value, shown) in [
+        ("REDIS_PERSECOND_URL", "rediss://u:x@h/1?password=SECRET", "rediss://*****@h/1?password=*****"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:4318?api-key=SECRET", "https://c:4318?api-key=*****"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "u:SECRET@h:1", "*****@h:1"),
+        ("MEMCACHE_HOST_PORT", "u:SECRET@x", "*****@x"),
+        ("STATSD_HOST", "u:SECRET@x", "*****@x"),
+        ("STATSD_PORT", "tcp://u:SECRET@x:1", "8125"),
+    ] {
+        let settings = good([(name, value)]);
+        let found = settings.shown.iter().find(|shown| shown.row.name == name).unwrap();
+        assert_eq!(found.value, shown);
+        assert!(!settings.warnings.join("\n").contains("SECRET"), "{:?}", settings.warnings);
+    }
+    for (name, value) in [
+        ("PORT", "tcp://u:SECRET@h:1"),
+        ("HOST", "u:SECRET@h"),
+        ("PROMETHEUS_ADDR", "u:SECRET@h:1"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://u:SECRET@h"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "u:SECRET@h:1"),
+        ("REDIS_URL", "rediss://h:x?password=SECRET"),
+    ] {
+        let given = Given::of([
+            ("USE_PROMETHEUS", "true"),
+            ("TRACING_ENABLED", "true"),
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+            ("BACKEND_TYPE", "redis"),
+        ]);
+        let told = Settings::read(&given.with_flag(name, value)).unwrap_err().to_string();
+        let flag = name.to_ascii_lowercase().replace('_', "-");
+        assert!(told.contains(&flag) && !told.contains("SECRET"), "{told}");
+    }
+}

@@ -35,6 +35,13 @@ pub struct TracingSettings {
     pub queue: Queue,
 }
 
+impl TracingSettings {
+    /// Where spans go, for people: without the values of a query.
+    pub fn collector(&self) -> String {
+        masked(&self.endpoint.to_string())
+    }
+}
+
 /// How spans wait and leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
@@ -346,6 +353,13 @@ mod tests {
         let given = Given::of([("TRACING_ENABLED", "true"), ("TRACING_EXPORTER_PROTOCOL", "http/json")]);
         let told = Settings::read(&given).unwrap_err().to_string();
         assert!(told.contains("TRACING_EXPORTER_PROTOCOL=\"http/json\": expected http or grpc"), "{told}");
+    }
+
+    #[test]
+    fn what_is_said_of_the_collector_shows_no_key() {
+        let tracing = tracing([("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://c/v1?api-key=hunter2")]);
+        assert_eq!(tracing.collector(), "https://c/v1?api-key=*****");
+        assert_eq!(tracing.endpoint, "https://c/v1?api-key=hunter2");
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Value for Password {
     }
 }
 
-/// One address or several, shown without the passwords in them.
+/// One address or several, shown without the passwords and the values of queries in them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Addresses(Cow<'static, str>);
 
@@ -222,7 +222,8 @@ impl Value for Addresses {
     }
 }
 
-/// What is said about something that this program does not have: whatever it is, it will do.
+/// What is said about something that this program does not have: whatever it is, it will do. It may be an address, and is
+/// shown as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unused(Cow<'static, str>);
 
@@ -248,7 +249,7 @@ impl Value for Unused {
     }
 
     fn show(&self) -> String {
-        self.as_str().to_owned()
+        masked(self.as_str())
     }
 }
 

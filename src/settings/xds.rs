@@ -104,7 +104,7 @@ pub(super) fn choose(
 
 fn address(values: &Values, problems: &mut Vec<Problem>) -> Option<Address> {
     let url = &values.config_grpc_xds_server_url;
-    let address = Address::parse(url.value.as_str());
+    let address = Address::parse(url.value.reveal());
     if address.is_none() {
         problems.push(Problem {
             name: "CONFIG_GRPC_XDS_SERVER_URL",

@@ -17,6 +17,7 @@ use super::{
     dogstatsd::{Mogrifier, Mogrifiers},
     lines::{Dialect, Line, Unsent},
 };
+use crate::store::redis::config::masked;
 
 /// The longest that connecting, or one write, may take. The reference's.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -178,7 +179,7 @@ impl Flusher {
 
     fn receiver(&self) -> String {
         let Target { host, port, protocol, .. } = &self.target;
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let host = if host.contains(':') { format!("[{}]", masked(host)) } else { masked(host) };
         format!("{host}:{port} ({})", if *protocol == Protocol::Tcp { "tcp" } else { "udp" })
     }
 

@@ -64,7 +64,7 @@ pub fn start(
     metrics: Arc<Metrics>,
 ) -> Result<(Tracer, Sending), StartError> {
     let exporter = otlp::exporter(settings)?;
-    let (queue, sending) = queue::start(exporter, settings.queue, &settings.endpoint.to_string(), metrics);
+    let (queue, sending) = queue::start(exporter, settings.queue, &settings.collector(), metrics);
     Ok((Tracer::new(settings.sampling_rate, clock, queue), sending))
 }
 

@@ -126,8 +126,10 @@ fn host_and_port(text: &str) -> Result<Endpoint, ConfigError> {
     Ok(Endpoint::Tcp { host: host.to_owned(), port })
 }
 
-/// The text without what stands before the last `@` of each address. An address with a scheme ends where the next scheme
-/// begins: its password may hold commas.
+const MASK: &str = "*****";
+
+/// The text without what may be a secret in each address: what stands before the last `@`, and the values of a query. An address
+/// with a scheme ends where the next scheme begins: its password may hold commas.
 pub fn masked(text: &str) -> String {
     let mut addresses: Vec<String> = Vec::new();
     for element in text.split(',') {
@@ -136,12 +138,34 @@ pub fn masked(text: &str) -> String {
             _ => addresses.push(element.to_owned()),
         }
     }
-    let mask = |address: &String| match (address.split_once("://"), address.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://*****@{rest}"),
-        (None, Some((_, rest))) => format!("*****@{rest}"),
-        (_, None) => address.clone(),
+    addresses.iter().map(|address| masked_one(address)).collect::<Vec<_>>().join(",")
+}
+
+fn masked_one(address: &str) -> String {
+    let (scheme, rest) = match address.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) => (format!("{scheme}://"), rest),
+        _ => (String::new(), address),
     };
-    addresses.iter().map(mask).collect::<Vec<_>>().join(",")
+    let (before, query) = rest.split_once('?').map_or((rest, None), |(before, query)| (before, Some(query)));
+    if query.is_some_and(|query| query.contains('@')) {
+        // It could belong to the password or to the query.
+        return format!("{scheme}{MASK}");
+    }
+    let before = before.rsplit_once('@').map_or(before.to_owned(), |(_, host)| format!("{MASK}@{host}"));
+    let query = query.map(|query| query.split('&').map(masked_pair).collect::<Vec<_>>().join("&"));
+    format!("{scheme}{before}{}", query.map(|query| format!("?{query}")).unwrap_or_default())
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+fn masked_pair(pair: &str) -> String {
+    match pair.split_once('=') {
+        Some((name, _)) => format!("{name}={MASK}"),
+        None if pair.is_empty() => String::new(),
+        None => MASK.to_owned(),
+    }
 }
 
 /// Undoes `%XX`; what is no escape stays.

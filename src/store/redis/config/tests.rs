@@ -111,3 +111,18 @@ fn a_password_with_commas_is_masked_whole() {
         assert_eq!(masked(text), shown);
     }
 }
+
+#[test]
+fn the_values_of_a_query_are_masked() {
+    for (text, shown) in [
+        ("rediss://u:x@h/1?password=hush", "rediss://*****@h/1?password=*****"),
+        ("https://c:4318/v1?api-key=hush&x=hu,sh&hush", "https://c:4318/v1?api-key=*****&x=*****&*****"),
+        ("redis://u:hu?sh@h:1", "redis://*****"),
+        ("redis://h?password=hu@sh", "redis://*****"),
+        ("redis://h?db=1,redis://i?password=hush", "redis://h?db=*****,redis://i?password=*****"),
+        ("u:hush://x@h:1", "*****@h:1"),
+        ("h:1?", "h:1?"),
+    ] {
+        assert_eq!(masked(text), shown);
+    }
+}
