@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 
 pub use counters::{Counted, RuleCounters, Verdict};
 pub use naming::StatKey;
+pub(crate) use problem::nearest;
 pub use problem::{Problem, Problems};
 
 use self::{

@@ -81,6 +81,9 @@ fn mapper(path: &Path, in_millis: bool) -> Result<Mapper, MapperError> {
             return built_in(in_millis);
         }
     };
+    for word in read.iter().flat_map(Mapper::passed_over) {
+        tracing::warn!("{setting}: {word}");
+    }
     read.or_else(|error| {
         tracing::error!("{setting}: it is not used, the built-in mapping is: {error}");
         built_in(in_millis)

@@ -27,7 +27,7 @@ impl Mogrifiers {
     pub fn apply(&self, name: &str) -> (String, Vec<(String, String)>) {
         let matched = self.0.iter().find_map(|one| Some((one, one.pattern.captures(name)?)));
         let Some((mogrifier, groups)) = matched else { return (name.to_owned(), Vec::new()) };
-        let filled = |text: &str| template::filled(text, |number| template::group(&groups, number));
+        let filled = |text: &str| template::with_numbers(text, &groups);
         let tag = |text: &str| clean_tag_text(&filled(text));
         let tags = mogrifier.tags.iter().map(|(key, value)| (tag(key), tag(value)));
         (filled(&mogrifier.name), tags.collect())

@@ -56,6 +56,7 @@ pub struct Mapper {
     expressions: Vec<Mapping>,
     /// For what no mapping matches.
     unmapped: Observer,
+    passed_over: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -98,9 +99,14 @@ impl Mapper {
 
     /// Mappings as a file of `statsd_exporter` writes them.
     ///
-    /// Errors: what is wrong, and where.
+    /// Errors: all that is wrong, and where.
     pub fn read(yaml: &str) -> Result<Self, MapperError> {
         file::read(yaml)
+    }
+
+    /// Words of the file that mean nothing, each with its place.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
     }
 
     /// As the reference's setting of that name: response times are shown in milliseconds, under the name that says seconds.
@@ -161,8 +167,7 @@ impl Mapping {
                     .filter(|(wanted, _)| *wanted == "*")
                     .map(|(_, word)| *word)
                     .collect();
-                let star = |number: usize| stars.get(number.checked_sub(1)?).copied();
-                Some(self.found(|text| template::filled(text, star)))
+                Some(self.found(|text| template::with_stars(text, &stars)))
             }
             Pattern::Expression(expression) => {
                 let groups = expression.captures(name)?;
@@ -171,7 +176,7 @@ impl Mapping {
                 if name.get(end..) == Some("_with_local_cache") {
                     return None;
                 }
-                Some(self.found(|text| template::filled(text, |number| template::group(&groups, number))))
+                Some(self.found(|text| template::expanded(text, &groups)))
             }
         }
     }

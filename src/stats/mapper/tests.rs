@@ -134,7 +134,7 @@ fn globs_come_before_expressions_and_each_in_their_order() {
     for (parts, kind, expected) in [
         (&["a", "b"][..], Kind::Gauge, "only_gauges{}"),
         (&["a", "b"], Kind::Counter, "second{}"),
-        (&["a", "c-d"], Kind::Counter, "third_c_d{x=c-d0-c-d,y=$2}"),
+        (&["a", "c-d"], Kind::Counter, "third_c_d{x=c-d0-c-d,y=}"),
         (&["a", "b", "c"], Kind::Counter, "expression_b_c{}"),
         (&["1b", "ü"], Kind::Counter, "_1b__{}"),
     ] {
@@ -176,15 +176,62 @@ fn a_mistake_is_named() {
     for (yaml, says) in [
         ("mappings: 5", "not YAML of the expected form"),
         ("mappings: [", "not YAML of the expected form"),
-        ("mappings: [{name: x}]", "match"),
+        ("mappings: [{name: x}]", "mapping 1: expected what it is to match"),
         ("mappings: [{match: a, name: x}, {match: b}]", "mapping 2, match \"b\": expected a name"),
         ("mappings: [{match: '(', match_type: regex, name: x}]", "mapping 1, match \"(\": "),
         ("mappings: [{match: a, name: x, labels: {1x: y}}]", "label \"1x\""),
         ("mappings: [{match: a, name: x, scale: 0}]", "scale 0"),
         ("mappings: [{match: a, name: x, timer_type: histogram, buckets: [2, 1]}]", "ascending"),
+        ("mappings: [{match: a, match_type: wild, name: x}]", "mapping 1, match \"a\": "),
         ("mappings: [{match: a, match_type: wild, name: x}]", "wild"),
+        (
+            "mappings: [{match: a, nam: x, lables: {}}]",
+            "(unknown key \"nam\", did you mean \"name\"?, \"lables\", did you mean \"labels\"?)",
+        ),
     ] {
         let error = Mapper::read(yaml).unwrap_err().to_string();
         assert!(error.contains(says), "{yaml}: {error}");
     }
+}
+
+#[test]
+fn every_mappings_mistake_is_told() {
+    let yaml = "mappings: [{match: a}, {match: b, name: x}, {match: c, match_type: wild}, 5, {match: d, name: x, scale: 0}]";
+    let error =
+        Mapper::read(&format!("defaults: {{timer_type: histogram, buckets: [2, 1]}}\n{yaml}")).unwrap_err();
+    let MapperError::Mistakes(mistakes) = &error else { panic!("{error}") };
+    let places = [
+        "mapping 1, match \"a\"",
+        "mapping 2, match \"b\": buckets",
+        "mapping 3",
+        "mapping 4",
+        "mapping 5",
+        "defaults",
+    ];
+    assert!(mistakes.iter().zip(places).all(|(told, place)| told.starts_with(place)), "{mistakes:#?}");
+    assert_eq!(mistakes.len(), places.len(), "{mistakes:#?}");
+    let many = "{match: a}, ".repeat(25);
+    assert!(Mapper::read(&format!("mappings: [{many}]")).unwrap_err().to_string().ends_with("; and 5 more"));
+}
+
+#[test]
+fn an_empty_word_is_the_default_and_an_unknown_one_is_passed_over() {
+    let yaml = "defaults: {match_type: '', observer_type: ''}
+mappings: [{match: a.*, match_type: '', action: '', timer_type: '', name: x, lables: {}, ttl: 1s}]";
+    let mapper = Mapper::read(yaml).unwrap();
+    assert_eq!(shown(&mapper, &["a", "b"], Kind::Counter).as_deref(), Some("x{}"));
+    let told = "mapping 1, match \"a.*\": unknown key \"lables\", did you mean \"labels\"?";
+    assert_eq!(mapper.passed_over(), [told]);
+    assert!(Mapper::built_in().unwrap().passed_over().is_empty());
+}
+
+#[test]
+fn references_are_those_of_the_kind_of_pattern() {
+    let labels = "labels: {a: '$1', b: '$9', c: '$1_x', d: '$$1', e: '${last}'}";
+    let glob = Mapper::read(&format!("mappings: [{{match: a.*, name: x, {labels}}}]")).unwrap();
+    assert_eq!(shown(&glob, &["a", "v"], Kind::Counter).as_deref(), Some("x{a=v,b=,c=,d=,e=}"));
+    let expression =
+        format!("mappings: [{{match: '^a.(?P<last>.*)$', match_type: regex, name: x, {labels}}}]");
+    let expression = Mapper::read(&expression).unwrap();
+    assert_eq!(shown(&expression, &["a", "v"], Kind::Counter).as_deref(), Some("x{a=v,b=,c=,d=$1,e=v}"));
 }
