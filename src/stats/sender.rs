@@ -169,12 +169,16 @@ impl Flusher {
     }
 
     fn write(&mut self, wire: &mut Wire, bytes: &mut String, lines: &mut Vec<Line>) -> io::Result<()> {
-        if !bytes.is_empty() {
-            wire.write(bytes.as_bytes())?;
-            bytes.clear();
-            lines.drain(..).for_each(|line| self.unsent.was_sent(line));
+        let (n_out, outcome) = wire.write(bytes.as_bytes());
+        bytes.clear();
+        let mut end = 0;
+        for line in lines.drain(..) {
+            end += line.text.len();
+            if end <= n_out {
+                self.unsent.was_sent(line);
+            }
         }
-        Ok(())
+        outcome
     }
 
     fn receiver(&self) -> String {
@@ -235,11 +239,23 @@ impl Wire {
         is_silent(stream).is_ok()
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.write_all(bytes),
-            Self::Udp { socket, .. } => socket.send(bytes).map(drop),
+    /// How many bytes went out, and what kept the others. A slow receiver still gets those once it reads, so that they must
+    /// not be sent again.
+    fn write(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        let mut n_out = 0;
+        while let Some(rest) = bytes.get(n_out..).filter(|rest| !rest.is_empty()) {
+            let written = match self {
+                Self::Tcp(stream) => stream.write(rest),
+                Self::Udp { socket, .. } => socket.send(rest),
+            };
+            match written {
+                Ok(0) => return (n_out, Err(io::ErrorKind::WriteZero.into())),
+                Ok(n) => n_out += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (n_out, Err(error)),
+            }
         }
+        (n_out, Ok(()))
     }
 }
 

@@ -85,6 +85,34 @@ fn a_receiver_that_never_reads_is_given_up() {
     let (_stream, _) = listener.accept().unwrap();
 }
 
+/// Every whole line that comes until the connection ends.
+fn whole_lines(stream: TcpStream) -> Vec<String> {
+    let mut text = String::new();
+    BufReader::new(stream).read_to_string(&mut text).unwrap();
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_slow_receiver_gets_no_line_twice() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut flusher = Flusher::new(target(port(&listener), Protocol::Tcp));
+    let now = Instant::now();
+    // More than any socket buffer holds, so that a write ends in the middle.
+    let all: Collected = (0..20_000).map(|n| (format!("{:0>1000}{n}", ""), Value::Counter(1))).collect();
+    assert!(!flusher.flush(&all, now));
+    let receiver = thread::spawn(move || {
+        let read = |stream: io::Result<TcpStream>| thread::spawn(|| whole_lines(stream.unwrap()));
+        let readers: Vec<_> = listener.incoming().take(2).map(read).collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(flusher.flush(&all, now + RETRY_AFTER));
+    drop(flusher);
+    let lines = receiver.join().unwrap();
+    let different: std::collections::HashSet<&String> = lines.iter().collect();
+    assert_eq!((lines.len(), different.len()), (20_000, 20_000));
+}
+
 #[test]
 fn datagrams_hold_whole_lines_and_fit_a_frame() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
