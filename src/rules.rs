@@ -299,11 +299,24 @@ fn read_file(file: &RuleFile, compiler: &mut Compiler<'_>, report: &mut Report) 
         report.problem(At::START, &nowhere, found, "expected a map with 'domain' and 'descriptors'");
         return;
     };
+    if let Some(at) = kubernetes_object(mapping) {
+        let found = "config error, unknown key 'apiVersion': the file is an object of Kubernetes, not rules";
+        let advice =
+            "in a ConfigMap the rules are the texts under 'data': check each of them as a file of its own";
+        report.problem(at, &nowhere, found, advice);
+        return;
+    }
     let domain = raw::domain_of(&root);
     let path = Path::root(&domain);
     vet::vet(mapping, &path, report);
     let raw = raw::read(mapping, &path, report);
     compiler.add(&name, &raw, report);
+}
+
+/// Where the `apiVersion` of an object of Kubernetes stands. Rules have no such key.
+fn kubernetes_object(mapping: &tree::Mapping) -> Option<At> {
+    let key = |name| mapping.iter().find(|(key, _)| key.key_text() == Some(name)).map(|(key, _)| key.at);
+    key("kind").and(key("apiVersion"))
 }
 
 /// The longest wait that `leaky_bucket` may ask for without a warning: Envoy waits 20 ms in all.

@@ -50,7 +50,8 @@ use self::{
 };
 use crate::{
     local::{lease, memo},
-    rules::{Posture, source::RulesSource, xds::Options as XdsOptions},
+    rules::{Algorithms, LoadOptions, Posture, source::RulesSource, xds::Options as XdsOptions},
+    store::redis::config::KeyStyle,
     tls::Files,
 };
 
@@ -160,6 +161,11 @@ pub struct LimitHeaders {
 const MAX_SOCKET_PATH: usize = 107;
 
 impl Settings {
+    /// How rules are read.
+    pub fn rules_options(&self) -> LoadOptions<'static> {
+        load_options(self.merge_domains, self.key_style())
+    }
+
     /// Reads and checks every setting.
     ///
     /// Errors: all problems, not only the first.
@@ -224,6 +230,28 @@ impl Settings {
             shown,
         })
     }
+}
+
+/// How rules are read, as far as the settings say. Known without the others, which `check` does not need.
+///
+/// Errors: of the two settings that decide it.
+pub fn rules_options(given: &Given) -> Result<LoadOptions<'static>, SettingsError> {
+    let mut problems = Vec::new();
+    let values = Values::read(given, &mut problems, &mut Vec::new());
+    problems.retain(|problem| ["MERGE_DOMAIN_CONFIG", "COUNTER_KEYS"].contains(&problem.name));
+    if problems.is_empty() {
+        Ok(load_options(values.merge_domain_config.value, values.counter_keys.value))
+    } else {
+        Err(SettingsError { problems })
+    }
+}
+
+fn load_options(merge_domains: bool, counter_keys: KeyStyle) -> LoadOptions<'static> {
+    let algorithms = match counter_keys {
+        KeyStyle::Tidegate => Algorithms::All,
+        KeyStyle::Envoyproxy => Algorithms::FixedWindow,
+    };
+    LoadOptions { merge_domains, algorithms, previous: None }
 }
 
 /// Whether output may be coloured, as far as the environment says. Known without the other settings, which `check` and

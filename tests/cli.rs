@@ -196,6 +196,42 @@ fn check_warns_of_what_is_odd_and_passes_it() {
     );
 }
 
+#[test]
+fn check_warns_beside_what_it_refuses() {
+    let temp = TempDir::new().unwrap();
+    write(temp.path(), "a.yaml", &format!("unit: hour\n{BAD}"));
+    run(temp.path(), &["check", "a.yaml"]).assert(
+        1,
+        &["warning: a.yaml:1:1: 'unit' does nothing", "and 1 warning; a server would take none of it"],
+        &[],
+    );
+    let printed = run(temp.path(), &["check", "--json", "a.yaml"]).json();
+    assert_eq!(printed["warnings"][0]["line"], 1, "{printed}");
+}
+
+#[test]
+fn check_refuses_what_a_server_with_the_same_counter_keys_refuses() {
+    let temp = TempDir::new().unwrap();
+    let bucket = "domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: second, requests_per_unit: 5, algorithm: token_bucket}}
+";
+    write(temp.path(), "a.yaml", bucket);
+    run(temp.path(), &["check", "a.yaml"]).assert(0, &["fine"], &[]);
+    run(temp.path(), &["check", "--counter-keys", "envoyproxy", "a.yaml"]).assert(1, &["token_bucket"], &[]);
+    let with = |keys, arguments: &[&str]| {
+        run_as(
+            &tidegate(),
+            temp.path(),
+            &[("COUNTER_KEYS", keys)],
+            &[&["check", "a.yaml"], arguments].concat(),
+        )
+    };
+    with("envoyproxy", &[]).assert(1, &["token_bucket", "COUNTER_KEYS=envoyproxy"], &[]);
+    with("envoyproxy", &["--counter-keys", "tidegate"]).assert(0, &["fine"], &[]);
+    with("mine", &[]).assert(2, &[], &["COUNTER_KEYS=\"mine\"", "tidegate or envoyproxy"]);
+}
+
 /// The checker of the reference needs the whole environment of a server; ours needs none.
 #[test]
 fn check_does_not_read_the_settings() {

@@ -7,12 +7,11 @@ use anyhow::Context as _;
 use super::InForce;
 use crate::{
     rules::{
-        Algorithms, LoadOptions,
+        LoadOptions,
         reload::{self, Reloader},
         xds,
     },
     settings::Settings,
-    store::redis::config::KeyStyle,
 };
 
 /// How long ports stay closed for a control plane's first snapshot: who takes over a port had better answer from its first
@@ -29,11 +28,7 @@ pub(super) enum Following {
 impl Following {
     /// Loads the rules that there are, off this thread, and follows them from then on.
     pub async fn start(settings: &Settings, in_force: InForce) -> anyhow::Result<Self> {
-        let algorithms = match settings.key_style() {
-            KeyStyle::Tidegate => Algorithms::All,
-            KeyStyle::Envoyproxy => Algorithms::FixedWindow,
-        };
-        let load = LoadOptions { merge_domains: settings.merge_domains, algorithms, previous: None };
+        let load = settings.rules_options();
         match &settings.control_plane {
             Some(options) => control_plane(options.clone(), load, in_force, settings).await,
             None => files(Reloader::new(settings.rules.clone(), load), in_force).await,

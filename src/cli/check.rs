@@ -1,17 +1,18 @@
 //! `tidegate check`: every mistake in rules files, before a server meets them.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
 
 use super::{
-    NO,
+    NO, Trouble,
     output::{Output, Style},
 };
 use crate::rules::{
     LoadOptions, Loaded, Problem, Problems, RuleSet,
     source::{Reading, RulesSource, Unreadable},
 };
+use crate::settings::{Given, rules_options};
 
 /// Finds every mistake in rules files, as the server would on loading them.
 ///
@@ -23,9 +24,13 @@ pub(super) struct Arguments {
     /// Files and directories with rules.
     #[arg(required = true, value_name = "DIR|FILE")]
     paths: Vec<PathBuf>,
-    /// Allows a domain in several files, as MERGE_DOMAIN_CONFIG does.
+    /// Allows a domain in several files, as MERGE_DOMAIN_CONFIG=true does, which is looked at too.
     #[arg(long)]
     merge_domains: bool,
+    /// Whose counters the server shares, as its COUNTER_KEYS, which is looked at too: with envoyproxy every limit has to
+    /// be a fixed window.
+    #[arg(long, value_name = "tidegate|envoyproxy")]
+    counter_keys: Option<OsString>,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -44,7 +49,7 @@ struct Found {
     problems: Option<Problems>,
     /// About files as such.
     remarks: Vec<String>,
-    /// About what is in them; only known when nothing is wrong.
+    /// About what is in them.
     warnings: Vec<Problem>,
     /// Domains and rules, where there are no mistakes in what could be read.
     counts: Option<(usize, usize)>,
@@ -61,7 +66,8 @@ impl Found {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut Output<'_>) -> anyhow::Result<ExitCode> {
-    let found = look(arguments);
+    let options = rules_options(&arguments.given()).map_err(|error| Trouble(error.to_string()))?;
+    let found = look(arguments, &options);
     if arguments.json {
         json(&found, out)?
     } else {
@@ -70,7 +76,16 @@ pub(super) fn run(arguments: &Arguments, out: &mut Output<'_>) -> anyhow::Result
     Ok(if found.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
 }
 
-fn look(arguments: &Arguments) -> Found {
+impl Arguments {
+    /// What the server would be given.
+    fn given(&self) -> Given {
+        let merge = self.merge_domains.then(|| ("MERGE_DOMAIN_CONFIG", "true".into()));
+        let keys = self.counter_keys.clone().map(|keys| ("COUNTER_KEYS", keys));
+        Given::process(merge.into_iter().chain(keys).collect())
+    }
+}
+
+fn look(arguments: &Arguments, options: &LoadOptions<'_>) -> Found {
     let mut all = Reading::default();
     for path in &arguments.paths {
         let reading = RulesSource::Path(path.clone()).read();
@@ -82,14 +97,16 @@ fn look(arguments: &Arguments) -> Found {
     // A file that was named twice, or beside its directory, is one file.
     all.files.dedup_by(|b, a| a.name == b.name);
     let files = all.files.iter().map(|file| file.name.clone()).collect();
-    let options = LoadOptions { merge_domains: arguments.merge_domains, ..LoadOptions::default() };
     let mut counts = None;
-    let (problems, warnings) = match RuleSet::load(&all.files, &options) {
+    let (problems, warnings) = match RuleSet::load(&all.files, options) {
         Ok(Loaded { rules, warnings }) => {
             counts = Some((rules.n_domains(), rules.rules().count()));
             (None, warnings)
         }
-        Err(problems) => (Some(problems), Vec::new()),
+        Err(problems) => {
+            let warnings = problems.warnings().to_vec();
+            (Some(problems), warnings)
+        }
     };
     Found { files, unreadable: all.problems, problems, remarks: all.warnings, warnings, counts }
 }
@@ -119,8 +136,13 @@ fn text(found: &Found, out: &mut Output<'_>) -> anyhow::Result<()> {
     let (style, verdict) = match (found.n_problems(), n_warnings) {
         (0, 0) => (Style::Good, format!("{all}: fine")),
         (0, warnings) => (Style::Good, format!("{all}: fine, with {}", count(warnings, "warning"))),
-        (problems, _) => {
-            (Style::Bad, format!("{files}: {}; a server would take none of it", count(problems, "problem")))
+        (problems, n_warnings) => {
+            let beside = match n_warnings {
+                0 => String::new(),
+                n => format!(" and {}", count(n, "warning")),
+            };
+            let problems = count(problems, "problem");
+            (Style::Bad, format!("{files}: {problems}{beside}; a server would take none of it"))
         }
     };
     out.line(&[(style, &verdict)])?;

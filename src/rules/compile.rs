@@ -236,7 +236,8 @@ fn check_stars(Here { raw, path, .. }: Here<'_>, report: &mut Report) {
 
 /// `shadow_mode` on a descriptor without a limit does nothing, which matters if a limit below it is enforced.
 fn check_shadow(Here { raw, path, .. }: Here<'_>, report: &mut Report) {
-    if raw.shadow_mode && raw.rate_limit.is_none() && raw.descriptors.iter().any(enforces) {
+    if raw.shadow_mode && raw.rate_limit.is_none() && !raw.incomplete && raw.descriptors.iter().any(enforces)
+    {
         let advice = "it is not inherited: write it beside each rate_limit that is not to be enforced";
         report.warning(raw.at, path, "shadow_mode does nothing on a descriptor without rate_limit", advice);
     }

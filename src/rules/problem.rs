@@ -74,11 +74,17 @@ impl fmt::Display for Problem {
 pub struct Problems {
     found: Vec<Problem>,
     n_omitted: usize,
+    warnings: Vec<Problem>,
 }
 
 impl Problems {
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.found.iter()
+    }
+
+    /// What is odd beside it without being wrong, in the same order.
+    pub fn warnings(&self) -> &[Problem] {
+        &self.warnings
     }
 
     /// How many there were in all; above 1,000 not all of them are kept.
@@ -143,6 +149,14 @@ impl<'a> Path<'a> {
 
     pub fn descriptor(&'a self, index: usize, label: &'a str) -> Self {
         Self { parent: Some(self), step: Step::Item(index), label }
+    }
+
+    /// The key of the file that this is the value of.
+    pub fn last_key(&self) -> Option<&'a str> {
+        match self.step {
+            Step::Key(key) => Some(key),
+            Step::Root | Step::Item(_) => None,
+        }
     }
 
     /// The full key of the rule here: empty unless the path leads into a descriptor that has a key.
@@ -216,10 +230,11 @@ impl Report {
         self.problems.found.len() >= MAX_KEPT
     }
 
-    /// The warnings, if there was no problem.
+    /// The warnings if there was no problem, else the problems with the warnings in them.
     pub fn finish(self) -> Result<Vec<Problem>, Problems> {
         let Kept { found, n_omitted } = self.problems.sorted();
-        if found.is_empty() { Ok(self.warnings.sorted().found) } else { Err(Problems { found, n_omitted }) }
+        let warnings = self.warnings.sorted().found;
+        if found.is_empty() { Ok(warnings) } else { Err(Problems { found, n_omitted, warnings }) }
     }
 }
 

@@ -169,7 +169,7 @@ pub(crate) fn read(mapping: &Mapping, path: &Path<'_>, report: &mut Report) -> R
 
 fn descriptors(node: &Node, path: &Path<'_>, report: &mut Report) -> Vec<RawDescriptor> {
     let mut read = Vec::new();
-    for (index, item, mapping) in maps_of(node, path, report) {
+    for (index, item, mapping) in maps_of(node, "- key: …", path, report) {
         read.push(descriptor(item, mapping, &path.descriptor(index, &label(mapping)), report));
     }
     read
@@ -221,7 +221,12 @@ fn fill_limit(limit: &mut RawLimit, mapping: &Mapping, path: &Path<'_>, report: 
                 limit.unit = utf8(node, path, report);
                 limit.incomplete |= is_lost(limit.unit.as_ref(), node);
             }
-            "requests_per_unit" => limit.requests_per_unit = number(node, path, report),
+            "requests_per_unit" => {
+                let number = number(node, path, report);
+                // One that cannot be read was reported, and is not missing.
+                let lost = is_lost(number.as_ref(), node).then_some(Spanned { value: 0, at: node.at });
+                limit.requests_per_unit = number.or(lost);
+            }
             "unlimited" => limit.unlimited = is_true(boolean(node, path, report).as_ref()),
             "name" => limit.name = utf8(node, path, report).map(|name| name.value).unwrap_or_default(),
             "replaces" => limit.replaces = replaces(node, path, report),
@@ -259,7 +264,7 @@ fn lease(node: &Node, path: &Path<'_>, report: &mut Report) -> Option<Spanned<Le
 /// The names that a limit replaces; an item without a name is an empty one, which is refused later.
 fn replaces(node: &Node, path: &Path<'_>, report: &mut Report) -> Vec<Spanned<String>> {
     let mut names = Vec::new();
-    for (index, item, mapping) in maps_of(node, path, report) {
+    for (index, item, mapping) in maps_of(node, "- name: …", path, report) {
         let mut name = Spanned { value: String::new(), at: item.at };
         each_field(mapping, Level::Replaces, &path.item(index), report, |_, node, path, report| {
             if let Some(read) = utf8(node, path, report) {
@@ -271,9 +276,11 @@ fn replaces(node: &Node, path: &Path<'_>, report: &mut Report) -> Vec<Spanned<St
     names
 }
 
-/// The maps of a list; null is an empty list. Items of other kinds were reported by the first look.
+/// The maps of a list, each of which is written as `item`; null is an empty list. Items of other kinds were reported by the
+/// first look.
 fn maps_of<'t>(
     node: &'t Node,
+    item: &str,
     path: &Path<'_>,
     report: &mut Report,
 ) -> impl Iterator<Item = (usize, &'t Node, &'t Mapping)> + use<'t> {
@@ -281,7 +288,7 @@ fn maps_of<'t>(
         Shape::List(items) => items,
         _ if node.is_null() => &[],
         _ => {
-            wrong_type(node, "a list", path, report);
+            wrong_type(node, &format!("a list: write '{item}' for each item"), path, report);
             &[]
         }
     };
@@ -369,7 +376,7 @@ fn boolean(node: &Node, path: &Path<'_>, report: &mut Report) -> Option<Spanned<
         Some(Meaning::Bool(value)) => Some(Spanned { value: *value, at: node.at }),
         Some(Meaning::Null) => None,
         _ => {
-            wrong_type(node, "true or false, without quotes", path, report);
+            wrong_type(node, &unquoted(node, "true or false"), path, report);
             None
         }
     }
@@ -393,17 +400,27 @@ fn number(node: &Node, path: &Path<'_>, report: &mut Report) -> Option<Spanned<u
         _ => None,
     };
     if value.is_none() {
-        wrong_type(node, &format!("a whole number from 0 to {}, without quotes", u32::MAX), path, report);
+        let expected = format!("a whole number from 0 to {}", u32::MAX);
+        wrong_type(node, &unquoted(node, &expected), path, report);
     }
     value.map(|value| Spanned { value, at: node.at })
 }
 
+/// What is expected of a value that quotes make a text.
+fn unquoted(node: &Node, expected: &str) -> String {
+    let quotes = if quoted_text(node).is_some() { ", without quotes" } else { "" };
+    format!("{expected}{quotes}")
+}
+
+fn quoted_text(node: &Node) -> Option<&str> {
+    let scalar = node.scalar().filter(|scalar| !scalar.plain && scalar.meaning == Meaning::Text)?;
+    Some(&scalar.text)
+}
+
 fn wrong_type(node: &Node, expected: &str, path: &Path<'_>, report: &mut Report) {
-    let found = match node.scalar() {
-        Some(scalar) if !scalar.plain && scalar.meaning == Meaning::Text => {
-            format!("{} (quoted text)", quoted(&scalar.text))
-        }
-        _ => node.describe(),
+    let found = match quoted_text(node) {
+        Some(text) => format!("{} (quoted text)", quoted(text)),
+        None => node.describe(),
     };
     report.problem(
         node.at,

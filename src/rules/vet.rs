@@ -45,11 +45,20 @@ fn value(node: &Node, path: &Path<'_>, report: &mut Report) {
                         "config error, yaml file contains list of type other than map: {}",
                         item.describe()
                     );
-                    report.problem(item.at, &path.item(index), found, "write '- key: …' for each item");
+                    report.problem(item.at, &path.item(index), found, as_a_map(item, path));
                 }
             }
         }
         Shape::Scalar(scalar) => number(node, scalar, path, report),
+    }
+}
+
+/// How to write an item that is no map.
+fn as_a_map(item: &Node, path: &Path<'_>) -> String {
+    match (path.last_key(), item.scalar()) {
+        (Some("replaces"), Some(name)) => format!("write {}", quoted(&format!("- name: {}", name.text))),
+        (Some("replaces"), None) => "write '- name: …' for each item".to_owned(),
+        _ => "write '- key: …' for each item".to_owned(),
     }
 }
 
@@ -80,13 +89,20 @@ fn not_text(key: &Node, path: &Path<'_>, report: &mut Report) {
 }
 
 fn unknown(key: &str, pair: &Pair<'_>, path: &Path<'_>, report: &mut Report) {
-    let meant = if report.is_full() { None } else { nearest(key, keys::names()) };
+    let meant = if report.is_full() { None } else { nearest(key, keys::names()).or_else(|| longer(key)) };
     let advice = match meant {
         Some(name) => format!("did you mean '{name}'?"),
         None if pair.value.anchored => "put the &anchor where the value is used first".to_owned(),
         None => "see the list of keys in docs/rules.md".to_owned(),
     };
     report.problem(pair.key.at, path, format!("config error, unknown key {}", quoted(key)), advice);
+}
+
+/// The only name that begins with this word: `shadow` for `shadow_mode`.
+fn longer(key: &str) -> Option<&'static str> {
+    let begins = |name: &&str| name.strip_prefix(key).is_some_and(|rest| rest.starts_with('_'));
+    let mut names = keys::names().filter(begins);
+    names.next().filter(|_| names.next().is_none())
 }
 
 fn later(key: &str, pair: &Pair<'_>, path: &Path<'_>, report: &mut Report) {

@@ -234,7 +234,8 @@ impl Pool<'_> {
         let connections = go::integer(size).and_then(|size| usize::try_from(size).ok());
         if self.size.is_set() && connections.is_none_or(|connections| connections < n_workers) {
             warnings.push(format!(
-                "{}={}: each of the {n_workers} threads has a connection of its own to each server",
+                "{}={} has no effect and can be removed: each of the {n_workers} threads has a connection of its own to \
+                 each server",
                 self.size_name,
                 self.size.value.show()
             ));

@@ -354,7 +354,7 @@ settings! {
     REDIS_STARTUP_MAX_INTERVAL redis_startup_max_interval: Span<0, YEAR> = Span::secs(30), "the reference's";
     /// The process ends with an error if the first connection has not been made after this long. 0: it goes on trying.
     REDIS_STARTUP_MAX_ELAPSED_TIME redis_startup_max_elapsed_time: Span<0, YEAR> = Span::secs(0), "the reference's";
-    /// Without an effect: each thread has one connection to each server. A number below WORKERS is warned of.
+    /// Without an effect, and can be removed: each thread has one connection to each server. Only a number below WORKERS is warned of.
     REDIS_POOL_SIZE redis_pool_size: Unused = Unused::new("10"), "the reference's";
     /// Without an effect: what a request needs of a server always goes in one write, at once.
     REDIS_PIPELINE_WINDOW redis_pipeline_window: Unused = Unused::new("0s"), "the reference's";

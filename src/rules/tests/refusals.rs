@@ -111,7 +111,29 @@ const REFUSED: &[(&str, &[u32], &[&str])] = &[
         &[2],
         &["found 'yes' (quoted text)", "without quotes"],
     ),
-    ("domain: d\ndescriptors: {key: a}\n", &[2], &["found a map", "expected a list"]),
+    (
+        "domain: d\ndescriptors: {key: a}\n",
+        &[2],
+        &["found a map", "expected a list: write '- key: …' for each item"],
+    ),
+    (
+        "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: {name: n}}}]\n",
+        &[2],
+        &["found a map", "expected a list: write '- name: …' for each item"],
+    ),
+    (
+        "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [n2]}}]\n",
+        &[2],
+        &["other than map: 'n2'", "write '- name: n2' "],
+    ),
+    ("domain: d\ndescriptors: [{key: a, shadow: true}]\n", &[2], &["did you mean 'shadow_mode'?"]),
+    ("domain: d\ndescriptors: [{key: a, quota: true}]\n", &[2], &["did you mean 'quota_mode'?"]),
+    ("domain: d\nburst_: 1\nunit_: 1\n", &[2, 3], &["did you mean 'burst'?", "did you mean 'unit'?"]),
+    (
+        "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n",
+        &[1],
+        &["object of Kubernetes", "texts under 'data'"],
+    ),
     ("domain: d\ndescriptors: [{key: {name: a}}]\n", &[2], &["found a map", "expected text"]),
     ("domain: d\ndescriptors: [{key: a, rate_limit: hour}]\n", &[2], &["found 'hour'", "expected a map"]),
     ("domain: d\ndescriptors: [{key: a, rate_limit: ''}]\n", &[2], &["found ''", "expected a map"]),
@@ -286,6 +308,27 @@ fn every_refusal_names_the_thing_the_line_and_the_way_out() {
         }
         assert!(said.lines().all(|line| line.starts_with("limits.yaml:")), "{said}");
     }
+}
+
+#[test]
+fn quotes_are_named_where_there_are_some() {
+    for (value, has_quotes) in [("-1", false), ("10k", false), ("'10'", true), ("\"x\"", true)] {
+        let limit = format!("rate_limit: {{unit: hour, requests_per_unit: {value}}}");
+        let said = load(format!("domain: d\ndescriptors: [{{key: a, {limit}}}]\n")).unwrap_err().to_string();
+        assert_eq!(said.contains("without quotes"), has_quotes, "{said}");
+    }
+}
+
+#[test]
+fn warnings_stand_beside_the_problems() {
+    let yaml =
+        "domain: d\nunit: hour\ndescriptors: [{key: a, rate_limit: {unit: h, requests_per_unit: x}}]\n";
+    let problems = load(yaml).unwrap_err();
+    assert_eq!(problems.total(), 2, "{problems}");
+    let warnings: Vec<_> = problems.warnings().iter().map(|warning| warning.found.as_str()).collect();
+    assert_eq!(warnings, ["'unit' does nothing at the root of the file"]);
+    let misspelt = "domain: d\ndescriptors: [{key: a, shadow_mode: true, ratelimit: {unit: hour}, descriptors: [{key: b, rate_limit: {unit: hour, requests_per_unit: 1}}]}]\n";
+    assert!(load(misspelt).unwrap_err().warnings().is_empty(), "it has its rate_limit");
 }
 
 #[test]
