@@ -136,11 +136,9 @@ fn goes_to(values: &Values, choice: Choice) -> bool {
 
 /// Makes a warning of each of these values that could not be read and that nothing asks for.
 pub(super) fn spare(values: &Values, given: &Given, problems: &mut Vec<Problem>, warnings: &mut Vec<String>) {
-    let is_unreadable = |name: &&str| problems.iter().any(|problem| problem.name == *name);
-    let off: Vec<&Part> = PARTS
-        .iter()
-        .filter(|part| !part.switches.iter().any(|name| is_unreadable(&name)) && !(part.is_on)(values, given))
-        .collect();
+    let is_readable = |name: &&'static str| !problems.iter().any(|problem| problem.name == *name);
+    let is_off = |part: &&Part| part.switches.iter().all(is_readable) && !(part.is_on)(values, given);
+    let off: Vec<&Part> = PARTS.iter().filter(is_off).collect();
     problems.retain(|problem| {
         let Some(part) = off.iter().find(|part| part.has(problem.name)) else { return true };
         let problem = Problem { help: None, ..problem.clone() };
