@@ -22,7 +22,6 @@ mod counts;
 mod dispatch;
 mod executor;
 mod io;
-mod trouble;
 mod worker;
 
 #[cfg(test)]

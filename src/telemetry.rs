@@ -4,3 +4,4 @@ pub mod logs;
 pub mod metrics;
 pub mod timing;
 pub mod traces;
+pub(crate) mod trouble;

@@ -14,9 +14,9 @@ use super::{
     counts::{Counts, Open},
     io::Accepted,
     listener::{Accepting, Listener},
-    trouble::Trouble,
     worker::Handover,
 };
+use crate::telemetry::trouble::Trouble;
 
 /// How long to leave it after an error that is not one connection's (no more file descriptors), and how long while the
 /// process is full.

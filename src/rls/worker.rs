@@ -23,9 +23,11 @@ use super::{
     counts::Open,
     dispatch::Dispatch,
     io::{Accepted, Handshakes, Heard, Opened},
-    trouble::Trouble,
 };
-use crate::tls::{self, Tls};
+use crate::{
+    telemetry::trouble::Trouble,
+    tls::{self, Tls},
+};
 
 /// How long a new connection may take to shake hands, if TLS is spoken, and to say what every HTTP/2 client says first.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);

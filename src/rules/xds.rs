@@ -6,6 +6,7 @@
 //! **Invariants:** a snapshot is taken whole or not at all, and refused with everything that is wrong with it; the rules in
 //! force outlive every failure of the control plane; nothing here holds a thread of the runtime for longer than a message.
 
+mod answers;
 mod backoff;
 mod cache;
 mod client;
@@ -77,7 +78,7 @@ impl fmt::Debug for Headers {
 pub enum Event {
     /// A snapshot was taken, or refused.
     Rules(Result<Reloaded, LoadFailure>),
-    /// Why there is nothing from the control plane, until the next [`Event::Heard`].
+    /// Why there is nothing from the control plane, until the next [`Event::Heard`]; told when a connection is made, too.
     Trouble(String),
     /// The control plane has answered.
     Heard,

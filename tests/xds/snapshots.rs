@@ -199,7 +199,7 @@ async fn envelopes_are_opened_and_other_types_are_left_alone() {
         value: envelope.encode_to_vec(),
     };
     plane.send("2", vec![wrapped]);
-    assert_eq!(followed.next().await, Told::Rules(line("one", 1)));
+    assert_eq!(followed.rules().await, line("one", 1));
     let seen = plane.seen_one("version 2", |seen| seen.said().0 == "2").await;
     assert!(!seen.is_refusal() && plane.seen().len() == 2, "the other type was not answered");
 }
@@ -275,7 +275,7 @@ async fn a_damaged_cache_is_no_more_than_no_cache() {
     let plane = ControlPlane::start().await;
     plane.send("1", domains([("one", 1)]));
     let mut followed = Followed::start(keeping(plane.server(), temp.path())).await;
-    assert_eq!(followed.next().await, Told::Rules(line("one", 1)));
+    assert_eq!(followed.rules().await, line("one", 1));
     followed.handle.stop().await;
     plane.away().await;
     let mut followed = Followed::start(keeping(plane.server(), temp.path())).await;

@@ -1,6 +1,7 @@
 //! The conversation with the control plane: connects, asks, answers, and begins anew when that ends.
 //!
-//! **Invariants:** one answer for each response; what was told is not told again; at rest nothing runs but the keepalive.
+//! **Invariants:** every response is answered, the latest for those before it where the answer is held back; what was told is not
+//! told again; at rest nothing runs but the keepalive.
 
 use std::{
     error::Error as _,
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use prost_types::Any;
 use tokio::{
     sync::{Notify, mpsc, watch},
-    time::{Instant, interval_at, sleep, sleep_until},
+    time::{Instant, interval_at, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -24,31 +25,26 @@ use tonic::{
 
 use super::{
     Event, Listener, Options, Stats, Update,
-    backoff::{Backoff, Jitter, Schedule},
+    answers::{Answers, Haste},
+    backoff::Backoff,
     cache::Kept,
     connect::innermost,
     session::Session,
     snapshot::{Fingerprint, Loader, TYPE_URL, fingerprint},
 };
-use crate::pb::envoy::service::discovery::v3::{
-    DiscoveryRequest, DiscoveryResponse,
-    aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+use crate::{
+    pb::envoy::service::discovery::v3::{
+        DiscoveryRequest, DiscoveryResponse,
+        aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+    },
+    telemetry::trouble::Trouble,
 };
 
-/// Requests that may wait to be sent. A control plane that reads none of so many is not there.
+/// Requests that may wait to be sent; an answer that finds no room is held back.
 const OUTBOX: usize = 8;
 
 /// How often it is said that nothing has arrived yet.
 const STILL_WAITING: Duration = Duration::from_secs(60);
-
-/// When a snapshot that was refused is sent again as it is, the answer waits: control planes send it as soon as they have
-/// one, for ever.
-const REPEATS: Schedule = Schedule {
-    initial: Duration::from_secs(1),
-    max: Duration::from_secs(30),
-    factor: 2.0,
-    jitter: Jitter::None,
-};
 
 pub(super) struct Client {
     options: Options,
@@ -61,7 +57,9 @@ pub(super) struct Client {
     looked: watch::Sender<bool>,
     last: Option<Last>,
     backoff: Backoff,
-    repeats: Backoff,
+    answers: Answers,
+    /// Responses that were not asked for.
+    unasked: Trouble,
 }
 
 /// What was sent last, and what came of it.
@@ -69,12 +67,6 @@ struct Last {
     fingerprint: Fingerprint,
     /// Why it was refused, if it was.
     refused: Option<String>,
-}
-
-/// What is to be said, and when.
-struct Answer {
-    request: DiscoveryRequest,
-    at: Instant,
 }
 
 impl Client {
@@ -92,10 +84,11 @@ impl Client {
             session.accept(&kept.version);
         }
         let last = kept.map(|kept| Last { fingerprint: fingerprint(&kept.resources), refused: None });
-        let (backoff, repeats) = (Backoff::new(options.backoff), Backoff::new(REPEATS));
+        let backoff = Backoff::new(options.backoff);
         let loader = Arc::new(Mutex::new(loader));
         let keep = Arc::new(keep);
-        Self { options, session, loader, listener, stats, keep, looked, last, backoff, repeats }
+        let (answers, unasked) = (Answers::default(), Trouble::default());
+        Self { options, session, loader, listener, stats, keep, looked, last, backoff, answers, unasked }
     }
 
     /// Runs until `stop`; begins anew at each `again`.
@@ -114,7 +107,7 @@ impl Client {
                 let wait = self.backoff.wait();
                 let server = &self.options.server.address;
                 tracing::warn!("the control plane at {server}: {why}; the next attempt is in {wait:.1?}");
-                self.trouble(why);
+                self.trouble(&why);
                 tokio::select! {
                     () = sleep(wait) => {}
                     () = again.notified() => {}
@@ -127,12 +120,14 @@ impl Client {
         }
     }
 
-    fn trouble(&self, why: String) {
-        (self.listener)(Event::Trouble(format!(
-            "the control plane at {}: {why}",
-            self.options.server.address
-        )));
+    fn trouble(&self, why: &str) {
+        self.tell(why);
         self.looked.send_replace(true);
+    }
+
+    fn tell(&self, why: &str) {
+        let server = &self.options.server.address;
+        (self.listener)(Event::Trouble(format!("the control plane at {server}: {why}")));
     }
 
     /// One connection, from its beginning to its end: why it has ended.
@@ -143,6 +138,7 @@ impl Client {
         };
         self.stats.connected();
         tracing::info!("connected to the control plane at {}", self.options.server.address);
+        self.tell(&self.silence());
         let (outbox, mut inbox) = mpsc::channel(OUTBOX);
         let mut request = Request::new(stream::poll_fn(move |context| inbox.poll_recv(context)));
         if let Err(why) = self.add_headers(&mut request) {
@@ -165,21 +161,15 @@ impl Client {
     {
         let mut waiting = interval_at(Instant::now() + STILL_WAITING, STILL_WAITING);
         let mut is_heard = false;
-        let mut next = Some(Answer { request: self.session.first(), at: Instant::now() });
+        self.answers.begin(self.session.first());
         loop {
-            let due = next.as_ref().map_or_else(Instant::now, |answer| answer.at);
             tokio::select! {
                 biased;
-                () = sleep_until(due), if next.is_some() => {
-                    let request = next.take().map(|answer| answer.request);
-                    if request.is_some_and(|request| outbox.try_send(request).is_err()) {
-                        return "it does not read what it is answered".to_owned();
-                    }
-                }
+                () = self.answers.send(outbox) => {}
                 response = responses.next() => match response {
                     Some(Ok(response)) => {
                         is_heard = true;
-                        next = self.answer(response).await.or(next);
+                        self.answer(response).await;
                     }
                     Some(Err(status)) => return self.words(&status),
                     None => return "it has ended the stream".to_owned(),
@@ -190,35 +180,36 @@ impl Client {
     }
 
     fn still_waiting(&self) {
-        let Options { server, node, .. } = &self.options;
-        let why = format!("connected, and it sends nothing to node '{}': does it know this node?", node.id);
-        tracing::warn!("the control plane at {}: {why}", server.address);
-        self.trouble(why);
+        let why = self.silence();
+        tracing::warn!("the control plane at {}: {why}", self.options.server.address);
+        self.trouble(&why);
+    }
+
+    fn silence(&self) -> String {
+        let node = &self.options.node.id;
+        format!("connected, and it has sent nothing to node '{node}': does it know this node?")
     }
 
     /// Takes a response or refuses it. Nothing is to be said of what was not asked for.
-    async fn answer(&mut self, response: DiscoveryResponse) -> Option<Answer> {
+    async fn answer(&mut self, response: DiscoveryResponse) {
         let DiscoveryResponse { version_info: version, resources, type_url, nonce } = response;
         if !type_url.is_empty() && type_url != TYPE_URL {
-            tracing::warn!("the control plane sent {type_url:?}, which was not asked for");
-            return None;
+            self.unasked.report(&format!("the control plane sent {type_url:?}, which was not asked for"));
+            return;
         }
         self.backoff.reset();
         (self.listener)(Event::Heard);
         let fingerprint = fingerprint(&resources);
         let repeated = self.last.as_ref().filter(|last| last.fingerprint == fingerprint);
-        let (update, refused, after) = match repeated {
-            Some(Last { refused: Some(why), .. }) => {
-                (Update::Repeated, Some(why.clone()), self.repeats.wait())
-            }
-            Some(Last { refused: None, .. }) => (Update::Repeated, None, Duration::ZERO),
+        let (update, refused, haste) = match repeated {
+            Some(Last { refused: Some(why), .. }) => (Update::Repeated, Some(why.clone()), Haste::None),
+            Some(Last { refused: None, .. }) => (Update::Repeated, None, Haste::AtOnce),
             None => {
-                self.repeats.reset();
                 tracing::info!(version, resources = resources.len(), "the control plane sent a snapshot");
                 let refused = self.load(&version, resources).await;
                 let update = if refused.is_some() { Update::Refused } else { Update::Accepted };
                 self.last = Some(Last { fingerprint, refused: refused.clone() });
-                (update, refused, Duration::ZERO)
+                (update, refused, Haste::AtOnce)
             }
         };
         self.looked.send_replace(true);
@@ -231,7 +222,7 @@ impl Client {
                 self.session.ack(&nonce)
             }
         };
-        Some(Answer { request, at: Instant::now() + after })
+        self.answers.hold(request, haste);
     }
 
     /// Builds rules and puts them in force, off the runtime. Why they were refused, if they were.
@@ -290,3 +281,6 @@ impl Client {
         said
     }
 }
+
+#[cfg(test)]
+mod tests;

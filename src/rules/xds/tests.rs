@@ -2,7 +2,7 @@ use tokio::{sync::mpsc::unbounded_channel, time::Instant};
 
 use super::*;
 
-fn nowhere(jitter: Jitter) -> Options {
+pub(super) fn nowhere(jitter: Jitter) -> Options {
     let keepalive = Keepalive { interval: Duration::from_secs(330), timeout: Duration::from_secs(20) };
     let address = Address::Unix("/there/is/no/such/socket".into());
     let (initial, max) = (Duration::from_secs(10), Duration::from_secs(60));

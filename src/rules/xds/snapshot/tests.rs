@@ -201,3 +201,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn descriptors_are_nested_99_deep_at_most() {
+    let nested = |n_levels: usize| {
+        let inner = (1..n_levels).fold(rule("a", policy(1)), |inner, _| RateLimitDescriptor {
+            key: "a".to_owned(),
+            descriptors: vec![inner],
+            ..RateLimitDescriptor::default()
+        });
+        config("deep", vec![inner])
+    };
+    assert!(load(&[nested(99)]).is_ok());
+    assert!(refused(&[nested(100)])[0].contains("cannot be read as a RateLimitConfig"));
+}

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Warns of what goes on, once a minute.
-#[derive(Default)]
-pub(super) struct Trouble {
+#[derive(Debug, Default)]
+pub(crate) struct Trouble {
     reported: Option<Instant>,
     n_suppressed: u64,
 }
@@ -14,7 +14,7 @@ pub(super) struct Trouble {
 impl Trouble {
     const EVERY: Duration = Duration::from_secs(60);
 
-    pub(super) fn report(&mut self, what: &str) {
+    pub(crate) fn report(&mut self, what: &str) {
         let now = Instant::now();
         if self.reported.is_some_and(|last| now.saturating_duration_since(last) < Self::EVERY) {
             self.n_suppressed += 1;
