@@ -14,6 +14,7 @@ use std::{
 
 use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::time::Instant;
 
 use super::{
     Decide,
@@ -53,6 +54,7 @@ const ROUNDS: usize = 8;
 pub(super) struct Stop {
     asked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    idle_since: Cell<Option<Instant>>,
 }
 
 impl Stop {
@@ -61,6 +63,15 @@ impl Stop {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
+    }
+
+    /// Since when it has had no call under way, after it was asked; `None` while it has one.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        self.idle_since.get()
+    }
+
+    fn note(&self, is_idle: bool) {
+        self.idle_since.set(is_idle.then(|| self.idle_since.get().unwrap_or_else(Instant::now)));
     }
 
     /// Whether it was asked to. A task keeps its waker for life: the first one is enough.
@@ -131,6 +142,9 @@ pub(super) async fn serve<D: Decide>(
                 return Poll::Ready(ended.map_err(Broken::from));
             }
             if !streams.poll(cx) {
+                if is_ending {
+                    stop.note(streams.are_none());
+                }
                 return Poll::Pending;
             }
         }

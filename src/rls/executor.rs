@@ -26,6 +26,11 @@ impl Streams {
         Spawner(Rc::downgrade(&self.opened))
     }
 
+    /// Whether no stream is open.
+    pub(super) fn are_none(&self) -> bool {
+        self.running.is_empty() && self.opened.borrow().is_empty()
+    }
+
     /// Polls what was opened or woken; whether a stream came to its end, and so left something to be written.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         self.running.extend(self.opened.borrow_mut().drain(..));
@@ -74,6 +79,7 @@ mod tests {
         assert!(streams.poll(&mut cx));
         assert_eq!(n_ended.get(), 2);
         assert!(!streams.poll(&mut cx));
+        assert!(streams.are_none());
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub struct Server {
 /// How a drain went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that had not ended at the deadline.
+    /// Connections that had calls under way at the deadline.
     pub n_cut: usize,
 }
 

@@ -35,6 +35,10 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one may still take once the drain has begun; what a caller has already sent is here long before.
 const DRAIN_GREETING_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a connection without a call may still be open after the drain has begun. A peer that is there has said within that what
+/// it had sent before it knew; one that says nothing holds nobody up.
+const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How often ages are looked at: they are minutes and hours.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -86,6 +90,13 @@ struct Connection {
     state: State,
 }
 
+impl Connection {
+    /// Whether there are calls under way; of those that were asked to end.
+    fn has_calls(&self) -> bool {
+        self.heard.greeting() && self.stop.idle_since().is_none()
+    }
+}
+
 #[derive(Clone, Copy)]
 enum State {
     Greeting { until: Instant },
@@ -107,7 +118,7 @@ impl<D: Decide> Worker<D> {
         }
     }
 
-    /// Serves what is handed over until the drain, or until the acceptor is gone. How many connections had to be cut.
+    /// Serves what is handed over until the drain, or until the acceptor is gone. How many connections were cut with calls under way.
     pub(super) async fn run(mut self, mut handovers: mpsc::Receiver<Handover>) -> usize {
         let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -206,6 +217,18 @@ impl<D: Decide> Worker<D> {
         }
     }
 
+    /// Closes what has had no call under way for a while, in the drain.
+    fn close_idle(&self, now: Instant) {
+        for Connection { stop, task, .. } in self.connections.values() {
+            if stop
+                .idle_since()
+                .is_some_and(|since| now.saturating_duration_since(since) >= DRAIN_IDLE_TIMEOUT)
+            {
+                task.abort();
+            }
+        }
+    }
+
     async fn drain(mut self, deadline: Instant, mut sweep: Interval) -> usize {
         for connection in self.connections.values_mut() {
             connection.stop.ask();
@@ -222,10 +245,13 @@ impl<D: Decide> Worker<D> {
                     None => return 0,
                 },
                 () = &mut timeout => break,
-                now = sweep.tick() => self.sweep(now),
+                now = sweep.tick() => {
+                    self.sweep(now);
+                    self.close_idle(now);
+                }
             }
         }
-        let n_cut = self.tasks.len();
+        let n_cut = self.connections.values().filter(|connection| connection.has_calls()).count();
         self.tasks.shutdown().await;
         n_cut
     }

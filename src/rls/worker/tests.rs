@@ -245,6 +245,35 @@ fn a_call_that_is_taken_back_is_dropped() {
     });
 }
 
+/// It answers no PING, so the last GOAWAY is never sent. It held the whole drain, and counted as a call that was cut off.
+#[test]
+fn a_frozen_peer_without_a_call_holds_the_drain_for_a_moment_only() {
+    run(async {
+        let worker = Running::start(LetsThrough, Ages::default());
+        let mut new = worker.connect().await;
+        new.write_all(Script::greeting().bytes()).await.unwrap();
+        let mut answered = worker.connect().await;
+        answered.write_all(Script::greeting().call(1).bytes()).await.unwrap();
+        while Frame::read(&mut answered).await.unwrap().kind != DATA {}
+        idle().await;
+        let begin = Instant::now();
+        assert_eq!(worker.drain(HOUR).await, 0);
+        assert!(begin.elapsed() <= DRAIN_IDLE_TIMEOUT + 2 * SWEEP_INTERVAL, "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn a_frozen_peer_without_a_call_is_none_that_was_cut_off() {
+    run(async {
+        let worker = Running::start(Hangs, Ages::default());
+        let (mut frozen, mut calling) = (worker.connect().await, worker.connect().await);
+        frozen.write_all(Script::greeting().bytes()).await.unwrap();
+        calling.write_all(Script::greeting().call(1).bytes()).await.unwrap();
+        idle().await;
+        assert_eq!(worker.drain(DRAIN_IDLE_TIMEOUT / 10).await, 1);
+    });
+}
+
 #[test]
 fn the_drain_waits_for_calls_until_its_deadline() {
     run(async {
