@@ -625,9 +625,19 @@ fn ask_and_the_references_client_speak_tls() {
     let wrong = runtime.block_on(tls_front::start(server.address.parse().unwrap(), &others)).unwrap();
     let [wrong, ca_of_wrong] = [format!("https://localhost:{wrong}"), others.authority.display().to_string()];
     let misled = run(dir, &["ask", "-d", "shop", "user=x", "--server", &wrong, "--ca", &ca_of_wrong]);
-    misled.assert(2, &[], &["nobody answers at https://", "not valid for name"]);
-    assert_eq!(ask(&["--ca", ca]).code, 2, "the server asks for a certificate");
-    ask(&["--cert", cert, "--key", key]).assert(2, &[], &["nobody answers at https://"]);
+    misled.assert(2, &[], &["is for another name (", "not valid for name"]);
+    ask(&["--ca", ca]).assert(2, &[], &["with --cert and --key"]);
+    ask(&["--cert", cert, "--key", key]).assert(
+        2,
+        &[],
+        &["is not trusted (", "name its authority with --ca"],
+    );
+    let clear = format!("localhost:{port}");
+    let unencrypted = run(dir, &["ask", "-d", "shop", "user=x", "--server", &clear]);
+    unencrypted.assert(2, &[], &[&format!("if the port speaks TLS, use https://{clear}")]);
+    let clear = format!("https://{}", server.address);
+    let encrypted = run(dir, &["ask", "-d", "shop", "user=x", "--server", &clear, "--ca", ca]);
+    encrypted.assert(2, &[], &["answers without TLS: leave out https://"]);
     ask(&["--cert", cert]).assert(2, &[], &["--key"]);
     ask(&["--ca", "absent.pem"]).assert(2, &[], &["cannot read absent.pem"]);
 

@@ -3,11 +3,12 @@
 mod answer;
 mod question;
 
-use std::{error::Error as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{error::Error, io, path::PathBuf, process::ExitCode, time::Duration};
 
+use rustls::CertificateError;
 use tokio::runtime;
 use tonic::{
-    Status,
+    Code, Status,
     transport::{Channel, Endpoint},
 };
 
@@ -86,7 +87,9 @@ Examples:
   tidegate ask --domain shop user=42 plan=gold      two descriptors
   tidegate ask --domain shop user=42 --peek         what is left, using none of it
   tidegate ask --domain shop user=42 --times 20     and see when it is refused
-  tidegate ask --domain shop 'query=a\\,b'           a value with a comma";
+  tidegate ask --domain shop 'query=a\\,b'           a value with a comma
+
+In the answer, - stands for no limit: no rule matches, there is no such domain, or the rule is unlimited.";
 
 fn positive(text: &str) -> Result<Duration, String> {
     let nanos = duration(text).and_then(|nanos| u64::try_from(nanos).ok()).filter(|nanos| *nanos > 0);
@@ -140,12 +143,7 @@ pub(super) async fn connect(
     } else {
         endpoint.connect().await
     };
-    let channel = channel.map_err(|error| {
-        let cause = root_cause(&error);
-        Trouble(format!(
-            "nobody answers at {server} ({cause}): start a server there with `tidegate serve`, or name another"
-        ))
-    })?;
+    let channel = channel.map_err(|error| Trouble(no_connection(server, &error)))?;
     Ok(RateLimitServiceClient::new(channel))
 }
 
@@ -160,7 +158,66 @@ pub(super) async fn ask(
     client.should_rate_limit(call).await.map(tonic::Response::into_inner)
 }
 
+fn no_connection(server: &str, error: &tonic::transport::Error) -> String {
+    let cause = root_cause(error);
+    tls_trouble(server, error).unwrap_or_else(|| {
+        format!("nobody answers at {server} ({cause}): start a server there with `tidegate serve`, or name another")
+    })
+}
+
+/// What TLS did not like, and what may help.
+fn tls_trouble(server: &str, error: &(dyn Error + 'static)) -> Option<String> {
+    Some(match tls_error(error)? {
+        rustls::Error::InvalidMessage(_) => {
+            format!("{server} answers without TLS: leave out https://")
+        }
+        rustls::Error::InvalidCertificate(
+            why @ (CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
+        ) => format!("the certificate of {server} is for another name ({why}): name the server as it does"),
+        rustls::Error::InvalidCertificate(why) => {
+            format!("the certificate of {server} is not trusted ({why}): name its authority with --ca")
+        }
+        rustls::Error::AlertReceived(alert) => format!(
+            "{server} refused the TLS handshake ({alert:?}): name a certificate that it takes with --cert and --key"
+        ),
+        _ => return None,
+    })
+}
+
+/// An I/O error hides what it holds from those who ask for its source.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let held = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let held = held.and_then(|held| held.downcast_ref()).or_else(|| cause.downcast_ref());
+        if held.is_some() {
+            return held;
+        }
+        next = cause.source();
+    }
+    None
+}
+
+/// Why the connection broke off, and what may help; `None` when the server has answered, or is gone.
+fn broken_off(server: &str, status: &Status) -> Option<String> {
+    let error = status.source().filter(|_| matches!(status.code(), Code::Internal | Code::Unknown))?;
+    let cause = root_cause(error);
+    Some(tls_trouble(server, error).unwrap_or_else(|| match server {
+        _ if server.starts_with("https://") => format!(
+            "{server} broke the connection off ({cause}): if it wants a certificate, name one with --cert and --key"
+        ),
+        _ if server.starts_with("unix:") => format!("{server} broke the connection off ({cause})"),
+        _ => {
+            let host = server.trim_start_matches("http://");
+            format!("{server} broke the connection off ({cause}): if the port speaks TLS, use https://{host}")
+        }
+    }))
+}
+
 fn no_answer(server: &str, status: &Status) -> Trouble {
+    if let Some(why) = broken_off(server, status) {
+        return Trouble(why);
+    }
     let what = match status.message() {
         "" => status.code().description(),
         message => message,
@@ -169,7 +226,7 @@ fn no_answer(server: &str, status: &Status) -> Trouble {
 }
 
 /// The innermost error, which says what happened: "connection refused" rather than "transport error".
-fn root_cause(error: &tonic::transport::Error) -> String {
+fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
