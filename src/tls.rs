@@ -10,7 +10,7 @@ mod reload;
 mod server;
 mod validity;
 
-pub(crate) use self::refusal::refusal;
+pub(crate) use self::refusal::{Reason, refusal};
 pub use self::{
     reload::{Reloader, Tls},
     server::{Clients, Files, TlsError},

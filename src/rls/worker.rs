@@ -80,7 +80,8 @@ pub(super) struct Worker<D> {
     connections: HashMap<Id, Connection>,
     /// The last that came, oldest first; at most `max_greeting`.
     newest: VecDeque<Id>,
-    refusals: Trouble,
+    /// One for each reason, so that none hides another.
+    refusals: HashMap<tls::Reason, Trouble>,
 }
 
 struct Connection {
@@ -114,7 +115,7 @@ impl<D: Decide> Worker<D> {
             tasks: JoinSet::new(),
             connections: HashMap::new(),
             newest: VecDeque::new(),
-            refusals: Trouble::default(),
+            refusals: HashMap::new(),
         }
     }
 
@@ -186,11 +187,11 @@ impl<D: Decide> Worker<D> {
     /// A client that was refused is somebody's mistake, and otherwise seen nowhere; one that went away is nobody's.
     fn report(&mut self, broken: &Broken) {
         if let Broken::Handshake { peer, source } = broken
-            && let Some(why) = tls::refusal(source)
+            && let Some((reason, why)) = tls::refusal(source)
         {
             self.dispatch.counts.refused_handshake();
             let peer = peer.map_or("a client".to_owned(), |peer| peer.to_string());
-            self.refusals.report(&format!("TLS with {peer}: {why}"));
+            self.refusals.entry(reason).or_default().report(&format!("TLS with {peer}: {why}"));
         } else {
             tracing::debug!(error = broken as &dyn std::error::Error, "a connection broke off");
         }

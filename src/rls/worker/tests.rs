@@ -24,6 +24,7 @@ use crate::{
         serve::MAX_IN_FLIGHT,
     },
     store::Budget,
+    telemetry::lines::Lines,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -34,6 +35,19 @@ struct Hangs;
 impl Decide for Hangs {
     async fn decide(&self, _: &Request, _: Budget) -> Result<Answer, DecideError> {
         std::future::pending().await
+    }
+}
+
+fn dispatch<D: Decide>(decider: D, counts: &Counts) -> Dispatch<D> {
+    Dispatch {
+        decider,
+        budgets: Budgets::default(),
+        max_in_flight: NonZeroUsize::get(MAX_IN_FLIGHT),
+        counts: Arc::clone(&counts.workers()[0]),
+        tracer: None,
+        routes: Routes::default(),
+        askers: Arc::default(),
+        drain: CancellationToken::new(),
     }
 }
 
@@ -50,16 +64,7 @@ impl Running {
 
     fn start_on(decider: impl Decide, terms: Terms) -> Self {
         let counts = Counts::of(1);
-        let dispatch = Dispatch {
-            decider,
-            budgets: Budgets::default(),
-            max_in_flight: NonZeroUsize::get(MAX_IN_FLIGHT),
-            counts: Arc::clone(&counts.workers()[0]),
-            tracer: None,
-            routes: Routes::default(),
-            askers: Arc::default(),
-            drain: CancellationToken::new(),
-        };
+        let dispatch = dispatch(decider, &counts);
         let (sender, handovers) = mpsc::channel(1);
         Self { counts, handovers: sender, worker: spawn_local(Worker::new(dispatch, terms).run(handovers)) }
     }
@@ -155,6 +160,35 @@ fn a_connection_that_says_nothing_gives_way_when_enough_have_come_after_it() {
         assert_eq!(worker.counts.connections(), 3);
         greeted.write_all(Script::default().call(3).bytes()).await.unwrap();
         while Frame::read(&mut greeted).await.unwrap().stream != 3 {}
+    });
+}
+
+/// Of a wrong name, a wrong authority and plaintext in one minute, only the first was told.
+#[test]
+fn one_reason_of_refused_handshakes_does_not_hide_another() {
+    run(async {
+        let lines = Lines::default();
+        let _watching = lines.clone().watch();
+        let counts = Counts::of(1);
+        let terms = Terms { tls: None, ages: Ages::default(), max_greeting: 10 };
+        let mut worker = Worker::new(dispatch(LetsThrough, &counts), terms);
+        for error in [
+            rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidForName),
+            rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer),
+            rustls::Error::InvalidCertificate(rustls::CertificateError::InvalidPurpose),
+            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType),
+            rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer),
+        ] {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+            worker.report(&Broken::Handshake { peer: None, source });
+        }
+        let told = lines.get();
+        let count = |what: &str| told.iter().filter(|line| line.contains(what)).count();
+        for what in
+            ["GRPC_CLIENT_TLS_SAN", "GRPC_CLIENT_TLS_CACERT", "is not for clients", "does not speak TLS"]
+        {
+            assert_eq!(count(what), 1, "{what}: {told:#?}");
+        }
     });
 }
 

@@ -3,9 +3,12 @@
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::*;
-use crate::rules::{
-    LoadOptions,
-    xds::{Jitter, tests::nowhere},
+use crate::{
+    rules::{
+        LoadOptions,
+        xds::{Jitter, tests::nowhere},
+    },
+    telemetry::lines::Lines,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -127,32 +130,5 @@ async fn responses_of_another_type_are_told_of_once_a_minute() {
         let told: Vec<_> = lines.get().into_iter().filter(|line| line.contains("some.Other")).collect();
         assert_eq!(told.len(), n_lines, "{told:#?}");
         assert!(n_lines == 1 || told[1].contains("suppressed=299"), "{told:#?}");
-    }
-}
-
-/// Log lines of this thread.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    fn watch(self) -> tracing::subscriber::DefaultGuard {
-        let subscriber =
-            tracing_subscriber::fmt().with_writer(move || self.clone()).with_ansi(false).finish();
-        tracing::subscriber::set_default(subscriber)
-    }
-
-    fn get(&self) -> Vec<String> {
-        String::from_utf8(self.0.lock().clone()).unwrap().lines().map(str::to_owned).collect()
-    }
-}
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
