@@ -224,6 +224,11 @@ async fn what_there_is_not_is_unimplemented() {
     ] {
         let error = call_raw(channel.clone(), path, b"").await.unwrap_err();
         assert_eq!(error.code(), GrpcCode::Unimplemented, "{path}");
+        let text = error.message();
+        assert!(
+            text.starts_with(&format!("unknown method {path}; there are ")) && text.contains(HOT),
+            "{text}"
+        );
     }
     assert_eq!(server.counts().calls(), 0);
 }
@@ -238,7 +243,7 @@ async fn a_broken_or_oversized_message_is_refused_and_the_next_one_answered() {
     };
     let huge = vec![0; (4 << 20) + 1];
     assert_eq!(code(b"\x0a\x04wire\x12\x07\xff\xff\xff\xff\xff").await, Err(GrpcCode::Internal));
-    assert_eq!(code(&huge).await, Err(GrpcCode::OutOfRange));
+    assert_eq!(code(&huge).await, Err(GrpcCode::ResourceExhausted));
     assert_eq!(code(b"\x0a\x04wire\x12\x08\x0a\x06\x0a\x01a\x12\x01x\xa0\x06\x2a").await, Ok(()));
 }
 
@@ -390,6 +395,10 @@ async fn health_knows_two_names_and_pushes_changes() {
     }
     for name in ["rate-limit", "envoy.service.ratelimit.v3.RateLimitService"] {
         assert_eq!(client.check(ask(name)).await.unwrap_err().code(), GrpcCode::NotFound);
+        let mut watch = client.watch(ask(name)).await.unwrap().into_inner();
+        assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::ServiceUnknown);
+        let more = tokio::time::timeout(Duration::from_millis(20), watch.message()).await;
+        assert!(more.is_err(), "the watch has ended: {more:?}");
     }
     let mut watch = client.watch(ask("ratelimit")).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);

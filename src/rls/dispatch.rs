@@ -18,7 +18,7 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, body::Body, server::Grpc, service::Routes};
+use tonic::{Code, Status, body::Body, server::Grpc, service::Routes};
 use tower::Service;
 
 use super::{
@@ -44,6 +44,9 @@ pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimi
 
 /// The path of a health check.
 const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+
+/// How much of an unknown method's path is said back, in characters.
+const MAX_SHOWN: usize = 200;
 
 /// The longest message taken, in bytes: gRPC's usual bound. It also bounds the descriptors of a request and their entries.
 pub const MAX_MESSAGE: usize = 4 << 20;
@@ -96,6 +99,12 @@ impl<D: Decide> Dispatch<D> {
         let decide = tower::service_fn(|message| self.decide(message, budget, trace.as_deref()));
         let answer =
             Grpc::new(SmallCodec).max_decoding_message_size(MAX_MESSAGE).unary(decide, request).await;
+        let answer =
+            if Status::from_header_map(answer.headers()).is_some_and(|it| it.code() == Code::OutOfRange) {
+                Status::resource_exhausted(format!("a message may have {MAX_MESSAGE} bytes")).into_http()
+            } else {
+                answer
+            };
         if let Some(trace) = trace {
             trace.ends(answer.headers());
         }
@@ -139,14 +148,31 @@ impl<D: Decide> Dispatch<D> {
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             return Ok(response);
         }
+        let path = request.uri().path().to_owned();
         let answered = tokio::select! {
             biased;
             answered = self.routes.clone().call(request) => answered?,
             () = self.drain.cancelled() => return Ok(shutting_down().into_http()),
         };
+        if is_unknown(answered.headers()) {
+            return Ok(unknown(&path).into_http());
+        }
         let ended = self.drain.clone().cancelled_owned().boxed();
         Ok(answered.map(|body| Body::new(UntilDrained { body, ended: Some(ended) })))
     }
+}
+
+/// Whether the router found no such service, or the service no such method: neither says which.
+fn is_unknown(headers: &HeaderMap) -> bool {
+    Status::from_header_map(headers)
+        .is_some_and(|status| status.code() == Code::Unimplemented && status.message().is_empty())
+}
+
+fn unknown(path: &str) -> Status {
+    let shown: String = path.chars().take(MAX_SHOWN).collect();
+    Status::unimplemented(format!(
+        "unknown method {shown}; there are {SHOULD_RATE_LIMIT}, grpc.health.v1.Health and grpc.reflection.v1"
+    ))
 }
 
 fn shutting_down() -> Status {

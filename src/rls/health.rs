@@ -1,5 +1,7 @@
 //! What `grpc.health.v1.Health` says, and whether those who ask for it regularly know. Knows nothing of why.
 
+mod protocol;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -13,7 +15,10 @@ use parking_lot::Mutex;
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-/// The services whose health is known: all of this server, and the reference's name for it. Others are `NOT_FOUND`.
+pub(super) use self::protocol::Protocol;
+
+/// The services whose health is known: all of this server, and the reference's name for it. Others are `NOT_FOUND`, and to who watches them
+/// `SERVICE_UNKNOWN`.
 const NAMES: [&str; 2] = ["", "ratelimit"];
 
 /// How often it is looked whether all who ask have been told; only at the end of the process.

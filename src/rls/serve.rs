@@ -12,15 +12,13 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::service::Routes;
-use tonic_health::pb::health_server::HealthServer;
-use tonic_health::server::HealthService;
 
 use super::{
     Decide,
     acceptor::Acceptor,
     budget::Budgets,
     dispatch::Dispatch,
-    health::Health,
+    health::{Health, Protocol},
     listener::{Address, Listener},
     worker::{Terms, Worker},
 };
@@ -252,7 +250,7 @@ fn routes(health: &Health) -> Result<Routes, StartError> {
     };
     let mut routes = Routes::builder();
     routes
-        .add_service(HealthServer::new(HealthService::from_health_reporter(health.reporter())))
+        .add_service(Protocol::serve(health.reporter()))
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);
     Ok(routes.routes().prepare())
