@@ -1,11 +1,13 @@
 //! The HTTP sides of the process: `/healthcheck` and `/json` for callers and probes, and the debug port for people.
 //!
-//! **Invariant:** nothing here decides; `/json` goes through the same steps as gRPC.
+//! **Invariant:** nothing here decides; `/json` goes through the same steps as gRPC. Neither it nor the health check waits for
+//! a page.
 
 mod debug;
 mod exposition;
 mod http;
 mod json;
+mod pages;
 mod prometheus;
 mod serve;
 mod threads;
@@ -20,6 +22,7 @@ use crate::{
 
 pub use debug::router as debug_router;
 pub use http::router as http_router;
+pub use pages::Pages;
 pub use prometheus::{Prometheus, router as prometheus_router};
 pub use serve::{Bounds, serve};
 
@@ -39,6 +42,7 @@ pub struct Admin {
     pub tls: Option<Tls>,
     /// Whether the debug port shows what the threads do.
     pub profiling: bool,
+    pub pages: Pages,
 }
 
 /// The longest that a page of the debug port takes.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{certificates::Certificates, following::Following, stores::Stores};
 use crate::{
-    admin::{self, Admin, Bounds},
+    admin::{self, Admin, Bounds, Pages},
     clock::Clock,
     decision::{HeaderNames, LimitHeaders, Modes, NearLimitRatio},
     health::{Health, RulesNeeded},
@@ -134,6 +134,7 @@ async fn serve(settings: &Settings, began: Instant) -> anyhow::Result<()> {
         budget: settings.request_budget,
         tls: tls.clone(),
         profiling: settings.debug_profiling,
+        pages: Pages::default(),
     };
     let sender = statistics::start(&settings.stats.sink, &admin, &stop, &mut tasks);
     let http_at = http.local_addr()?;

@@ -4,13 +4,17 @@
 use axum::{
     Router,
     extract::{Query, State},
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
+    http::StatusCode,
+    response::Response,
     routing::get,
 };
 use serde::Deserialize;
 
 use super::{Admin, exposition, threads, top};
+use crate::stats::CONTENT_TYPE;
+
+/// The content type of pages for people.
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// What `/` lists, by path.
 const PAGES: &str = "\
@@ -42,17 +46,13 @@ pub fn router(admin: Admin) -> Router {
 }
 
 /// One line for each rule that grants something; nothing while no rules were loaded.
-async fn rlconfig(State(admin): State<Admin>) -> String {
-    admin.limiter.shared().rules().map(|rules| rules.dump()).unwrap_or_default()
+async fn rlconfig(State(admin): State<Admin>) -> Response {
+    let rules = move || Ok(admin.limiter.shared().rules().map(|rules| rules.dump()).unwrap_or_default());
+    admin.pages.clone().show(TEXT, rules).await
 }
 
-async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
-    match exposition::text(admin) {
-        Ok(text) => Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)),
-        Err(std::fmt::Error) => {
-            Err((StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"))
-        }
-    }
+async fn metrics(State(admin): State<Admin>) -> Response {
+    admin.pages.clone().show(CONTENT_TYPE, || exposition::text(admin)).await
 }
 
 /// How statistics are shown.
@@ -71,11 +71,9 @@ enum Format {
 }
 
 async fn stats(State(admin): State<Admin>, Query(shown): Query<Shown>) -> Response {
-    let made = tokio::task::spawn_blocking(move || match shown.format {
-        Format::Text => admin.statistics().text().into_response(),
-        Format::Json => {
-            ([(header::CONTENT_TYPE, "application/json")], admin.statistics().json()).into_response()
-        }
-    });
-    made.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    let (pages, statistics) = (admin.pages.clone(), admin.statistics());
+    match shown.format {
+        Format::Text => pages.show(TEXT, move || Ok(statistics.text())).await,
+        Format::Json => pages.show("application/json", move || Ok(statistics.json())).await,
+    }
 }

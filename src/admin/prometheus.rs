@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, Uri, header},
+    http::Uri,
     response::{IntoResponse, Response},
 };
 
-use super::not_found;
+use super::{Pages, not_found};
 use crate::stats::{CONTENT_TYPE, Exposition, Statistics};
 
 /// What the page is made of.
@@ -18,6 +18,7 @@ pub struct Prometheus {
     pub statistics: Statistics,
     pub exposition: Exposition,
     pub path: String,
+    pub pages: Pages,
 }
 
 pub fn router(prometheus: Prometheus) -> Router {
@@ -29,11 +30,6 @@ async fn page(State(prometheus): State<Arc<Prometheus>>, uri: Uri) -> Response {
     if uri.path() != prometheus.path {
         return not_found().await.into_response();
     }
-    // With many rules it takes a while, and health is answered on this thread.
-    let made =
-        tokio::task::spawn_blocking(move || prometheus.statistics.prometheus(&prometheus.exposition)).await;
-    match made {
-        Ok(page) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    let pages = prometheus.pages.clone();
+    pages.show(CONTENT_TYPE, move || Ok(prometheus.statistics.prometheus(&prometheus.exposition))).await
 }

@@ -51,6 +51,7 @@ fn admin(rules: Option<&str>) -> Admin {
         budget: Duration::from_secs(1),
         tls: None,
         profiling: false,
+        pages: Pages::default(),
     }
 }
 
@@ -237,13 +238,51 @@ async fn the_debug_port_shows_the_statistics_as_text_and_as_json() {
     assert_eq!(ask(router, Method::GET, "/stats?format=xml", "").await.0, StatusCode::BAD_REQUEST);
 }
 
+#[tokio::test(start_paused = true)]
+async fn pages_that_nobody_reads_hold_up_pages_only() {
+    let admin = admin(Some(RULES));
+    let exposition = Exposition { mapper: Mapper::built_in().unwrap(), tags: Vec::new() };
+    let path = "/metrics".to_owned();
+    let pages = admin.pages.clone();
+    let scraped = prometheus_router(Prometheus { statistics: admin.statistics(), exposition, path, pages });
+    let debug = debug_router(admin.clone());
+    let large = [
+        (&debug, "/metrics"),
+        (&debug, "/rlconfig"),
+        (&debug, "/stats"),
+        (&debug, "/stats?format=json"),
+        (&debug, "/top"),
+        (&debug, "/top?format=json"),
+        (&scraped, "/metrics"),
+    ];
+    let mut unread = Vec::new();
+    for (router, path) in large.iter().cycle().take(pages::PLACES) {
+        let asked = Request::builder().uri(*path).body(Body::empty()).unwrap();
+        unread.push((*router).clone().oneshot(asked).await.unwrap());
+    }
+    for (router, path) in large {
+        let (status, _, why) = ask(router.clone(), Method::GET, path, "").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {why}");
+    }
+    let (status, _, _) = ask(http_router(admin.clone()), Method::GET, "/healthcheck?verbose", "").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(json_call(&admin, &descriptor("user")).await.0, StatusCode::OK);
+    drop(unread);
+    assert_eq!(ask(debug, Method::GET, "/stats", "").await.0, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn prometheus_finds_the_statistics_under_their_path_alone() {
     let admin = admin(Some(RULES));
     json_call(&admin, &descriptor("user")).await;
     let exposition = Exposition { mapper: Mapper::built_in().unwrap(), tags: Vec::new() };
     let path = "/{odd}/metrics".to_owned();
-    let router = prometheus_router(Prometheus { statistics: admin.statistics(), exposition, path });
+    let router = prometheus_router(Prometheus {
+        statistics: admin.statistics(),
+        exposition,
+        path,
+        pages: admin.pages,
+    });
     let (status, kind, page) = ask(router.clone(), Method::GET, "/%7Bodd%7D/metrics", "").await;
     assert_eq!((status, page.len()), (StatusCode::NOT_FOUND, "404 page not found\n".len()), "{kind}");
     let (status, kind, page) = ask(router, Method::GET, "/{odd}/metrics", "").await;

@@ -2,14 +2,16 @@
 //!
 //! **Invariant:** names nothing that the sketches do not keep; as many rows as they hold, at most.
 
+use std::fmt;
+
 use axum::{
     extract::{Query, State, rejection::QueryRejection},
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 
-use super::Admin;
+use super::{Admin, debug::TEXT};
 use crate::{
     local::{Row, Top, sketch::HALF_LIFE},
     rules::{RuleCounters, RuleSet},
@@ -70,16 +72,22 @@ pub(super) async fn handle(
         let text = "expected format=text or format=json, and n=<rows>\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
+    let kind = match format {
+        Format::Text => TEXT,
+        Format::Json => "application/json",
+    };
+    // With many rules it takes a while to find those of the keys.
+    admin.pages.clone().show(kind, move || made(&admin, format, n.unwrap_or(N_ROWS))).await
+}
+
+fn made(admin: &Admin, format: Format, n_rows: usize) -> Result<String, fmt::Error> {
     let shared = admin.limiter.shared();
-    let top = shared.local().top(n.unwrap_or(N_ROWS), shared.clock().now());
+    let top = shared.local().top(n_rows, shared.clock().now());
     let rules = shared.rules();
     let page = page(&top, rules.as_deref());
     match format {
-        Format::Text => text(&page).into_response(),
-        Format::Json => match serde_json::to_string_pretty(&page) {
-            Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json + "\n").into_response(),
-            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be written\n").into_response(),
-        },
+        Format::Text => Ok(text(&page)),
+        Format::Json => serde_json::to_string_pretty(&page).map(|json| json + "\n").map_err(|_| fmt::Error),
     }
 }
 

@@ -63,6 +63,7 @@ fn expose(
         statistics: admin.statistics(),
         exposition: Exposition { mapper, tags: settings.tags.clone() },
         path: settings.path.clone(),
+        pages: admin.pages.clone(),
     };
     let router = admin::prometheus_router(prometheus);
     let bounds = Bounds::for_answers_in(admin::DEBUG_ANSWER);
