@@ -2,6 +2,8 @@
 //!
 //! **Invariant:** a new connection finds room as long as one of the others is not being answered.
 
+mod sending;
+
 use std::{
     collections::HashMap,
     convert::Infallible,
@@ -30,6 +32,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use self::sending::Sending;
+
 /// How long to leave it after an error of `accept` (no more file descriptors), and until it is looked again whether there is room.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -46,6 +50,8 @@ pub struct Bounds {
     pub head: Duration,
     /// For the rest of it and the making of the answer.
     pub request: Duration,
+    /// For its client to take the answer, from the first byte to the last.
+    pub sending: Duration,
     /// Then the connection ends with the request that is under way, and after as long again as that may take in any case.
     pub age: Duration,
 }
@@ -57,6 +63,7 @@ impl Bounds {
             connections: 1024,
             head: Duration::from_secs(30),
             request: Duration::from_secs(10) + answer,
+            sending: Duration::from_secs(30),
             age: Duration::from_secs(600),
         }
     }
@@ -153,7 +160,7 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Sending::new(stream, bounds.sending)), service);
     let mut serving = pin!(serving);
     let ended = tokio::select! {
         ended = &mut serving => ended,

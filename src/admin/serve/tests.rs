@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 
-use axum::routing::{get, post};
+use axum::{
+    body::Bytes,
+    routing::{get, post},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
 
 use super::*;
@@ -16,7 +19,10 @@ const SHORT: Duration = Duration::from_millis(50);
 /// Long enough for a whole request on a busy machine.
 const ENOUGH: Duration = Duration::from_secs(1);
 
-const WIDE: Bounds = Bounds { connections: 10, head: LONG, request: LONG, age: LONG };
+const WIDE: Bounds = Bounds { connections: 10, head: LONG, request: LONG, sending: LONG, age: LONG };
+
+/// Far more than the kernel holds for a client that does not read.
+const LARGE: usize = 64 << 20;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
 
@@ -25,15 +31,33 @@ struct Port {
     stop: CancellationToken,
     is_in: Arc<Semaphore>,
     gate: Arc<Semaphore>,
+    /// Of the page `/large`, for as long as it is in memory.
+    place: Arc<Semaphore>,
 }
 
-/// `/` answers at once, `/wait` when the gate is opened, `/read` when the whole body is there.
+struct Page(Vec<u8>, #[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
+impl AsRef<[u8]> for Page {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// `/` answers at once, `/large` with much, `/wait` when the gate is opened, `/read` when the whole body is there.
 async fn port(bounds: Bounds) -> Port {
     let (is_in, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let stop = CancellationToken::new();
+    let (stop, place) = (CancellationToken::new(), Arc::new(Semaphore::new(1)));
+    let large = Arc::clone(&place);
     let (enters, waits) = (Arc::clone(&is_in), Arc::clone(&gate));
     let router = Router::new()
         .route("/", get(async || "hello"))
+        .route(
+            "/large",
+            get(async || {
+                let place = large.acquire_owned().await.unwrap();
+                Bytes::from_owner(Page(vec![b'.'; LARGE], place))
+            }),
+        )
         .route("/read", post(async |body: String| body))
         .route(
             "/wait",
@@ -49,7 +73,7 @@ async fn port(bounds: Bounds) -> Port {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, router, bounds, stop.clone()));
-    Port { address, stop, is_in, gate }
+    Port { address, stop, is_in, gate, place }
 }
 
 impl Port {
@@ -103,6 +127,42 @@ async fn a_body_that_comes_by_half_is_given_up() {
     let text =
         rest(port.connect(b"POST /read HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\nhalf").await).await;
     assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+}
+
+const GET_LARGE: &[u8] = b"GET /large HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn an_answer_that_is_not_read_in_time_is_dropped_with_its_connection() {
+    let port = port(Bounds { sending: SHORT, ..WIDE }).await;
+    let mut unread = port.connect(GET_LARGE).await;
+    unread.read_u8().await.unwrap();
+    timeout(LONG, port.place.acquire()).await.unwrap().unwrap().forget();
+    assert!(rest(unread).await.len() < LARGE);
+}
+
+#[tokio::test]
+async fn who_reads_a_little_now_and_then_has_no_more_time_for_it() {
+    let port = port(Bounds { sending: SHORT, ..WIDE }).await;
+    let mut slow = port.connect(GET_LARGE).await;
+    let mut n_read = slow.read(&mut [0; 1 << 10]).await.unwrap();
+    let drip = async {
+        while let Ok(n @ 1..) = slow.read(&mut [0; 1 << 10]).await {
+            n_read += n;
+            sleep(Duration::from_millis(1)).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = drip => {}
+        free = timeout(LONG, port.place.acquire()) => free.unwrap().unwrap().forget(),
+    }
+    assert!(n_read < LARGE / 2, "{n_read}");
+}
+
+#[tokio::test]
+async fn who_reads_gets_all_of_it() {
+    let port = port(WIDE).await;
+    assert!(rest(port.connect(GET_LARGE).await).await.ends_with("...."));
 }
 
 #[tokio::test]
