@@ -247,14 +247,14 @@ async fn shut_down(
     mut tasks: JoinSet<()>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let left = || until.saturating_duration_since(tokio::time::Instant::now());
-    let drained = server.drain(left()).await;
+    let left = until.saturating_duration_since(tokio::time::Instant::now());
+    let drained = server.drain(left).await;
     if drained.n_cut > 0 {
         tracing::warn!(connections = drained.n_cut, "calls were cut off after DRAIN_TIMEOUT");
     }
     stop.cancel();
     let all_done = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(left().max(HTTP_GRACE), all_done).await.is_err() {
+    if tokio::time::timeout(HTTP_GRACE, all_done).await.is_err() {
         tracing::warn!("HTTP requests were cut off");
     }
     rules.stop().await?;
@@ -265,8 +265,9 @@ async fn shut_down(
     Ok(())
 }
 
-/// What HTTP requests get at least to finish once gRPC has drained.
-const HTTP_GRACE: Duration = Duration::from_millis(500);
+/// What HTTP requests get to finish once gRPC has drained: health is asked no more, and who does not read a page must not hold
+/// the process.
+const HTTP_GRACE: Duration = Duration::from_secs(1);
 
 /// Where loaded rules go, and what is said about them.
 struct InForce {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use rcgen::{ExtendedKeyUsagePurpose, date_time_ymd};
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use self::authority::{Authority, Pair};
@@ -79,6 +81,20 @@ async fn who_opens_a_port_that_another_process_serves_is_told() {
     let warning = format!("another process listens on {} (gRPC) too", port.address());
     assert!(second.output().contains(&warning), "{}", second.output());
     assert!(!first.output().contains("another process"), "{}", first.output());
+}
+
+#[tokio::test]
+async fn a_page_that_is_under_way_does_not_hold_the_end() {
+    let port = Arc::new(Port::reserve().unwrap());
+    let settings = [("DRAIN_TIMEOUT", "1h"), ("DEBUG_PROFILING", "true")];
+    let mut server = Tidegate::start_with(&port, &[RULES], &settings).await.unwrap();
+    let mut page = TcpStream::connect(server.debug_address()).await.unwrap();
+    page.write_all(b"GET /debug/threads?seconds=60 HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+    // It looks at connections in their order: once this one is answered, the page has begun.
+    server.metric("tidegate_rules").await.unwrap();
+    server.signal(Signal::TERM).unwrap();
+    until(async || server.output().contains("HTTP requests were cut off")).await;
+    server.end().await.unwrap();
 }
 
 async fn start_with_tls(port: &Arc<Port>, dir: &TempDir, pair: &Pair) -> Tidegate {

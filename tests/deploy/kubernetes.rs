@@ -156,8 +156,8 @@ fn a_pod_has_the_time_to_drain_and_no_rights() {
     for ours in Ours::servers() {
         let sleep = ours.container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or(0);
         let grace = ours.pod["terminationGracePeriodSeconds"].as_u64().unwrap();
-        // A second for what refused requests are owed.
-        let stop = Duration::from_secs(sleep + 1) + ours.settings().drain_timeout;
+        // A second for pages, four for Redis, five for the last spans.
+        let stop = Duration::from_secs(sleep + 1 + 4 + 5) + ours.settings().drain_timeout;
         assert!(Duration::from_secs(grace) > stop, "{grace} s is not more than {stop:?}");
         assert_eq!(ours.pod["enableServiceLinks"], false);
         assert_eq!(ours.pod["automountServiceAccountToken"], false);
