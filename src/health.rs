@@ -53,6 +53,13 @@ pub enum Mark {
     Ill,
 }
 
+impl Aspect {
+    /// Of the text one line is made.
+    pub fn new(name: &'static str, mark: Mark, text: &str) -> Self {
+        Self { mark, name, text: text.replace('\n', "; ") }
+    }
+}
+
 impl fmt::Display for Aspect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = match self.mark {
@@ -129,29 +136,32 @@ impl Health {
     }
 
     /// All that matters, well or not; [`Health::check`] fails if and only if one of them is [`Mark::Ill`].
-    pub fn aspects(&self) -> Vec<Aspect> {
+    ///
+    /// `store`: what is wrong with it although it is in use.
+    pub fn aspects(&self, store: &[String]) -> Vec<Aspect> {
         let state = self.state.borrow();
-        let aspect = |name, mark, text: &str| Aspect { mark, name, text: text.replace('\n', "; ") };
         let process = if state.terminating {
-            aspect("process", Mark::Ill, "shutting down")
+            Aspect::new("process", Mark::Ill, "shutting down")
         } else {
-            aspect("process", Mark::Well, "serving")
+            Aspect::new("process", Mark::Well, "serving")
         };
         let store = match &state.store_trouble {
-            None => aspect("store", Mark::Well, "in use"),
-            Some(why) => aspect("store", Mark::Ill, why),
+            Some(why) => vec![Aspect::new("store", Mark::Ill, why)],
+            None if store.is_empty() => vec![Aspect::new("store", Mark::Well, "in use")],
+            None => store.iter().map(|why| Aspect::new("store", Mark::Warning, why)).collect(),
         };
         let rules = match (self.rules_suffice(&state), state.n_domains) {
-            (Err(why), _) => aspect("rules", Mark::Ill, &why),
-            (Ok(()), Some(n)) => aspect("rules", Mark::Well, &format!("in force, domains: {n}")),
+            (Err(why), _) => Aspect::new("rules", Mark::Ill, &why),
+            (Ok(()), Some(n)) => Aspect::new("rules", Mark::Well, &format!("in force, domains: {n}")),
             (Ok(()), None) => {
-                aspect("rules", Mark::Warning, "none were loaded yet, and the start was forced")
+                Aspect::new("rules", Mark::Warning, "none were loaded yet, and the start was forced")
             }
         };
-        let warning = |name, why: &Option<String>| why.as_ref().map(|why| aspect(name, Mark::Warning, why));
+        let warning =
+            |name, why: &Option<String>| why.as_ref().map(|why| Aspect::new(name, Mark::Warning, why));
         let newest = warning("newest rules, refused", &state.load_failure);
         let source = warning("source of rules", &state.rules_trouble);
-        [process, store, rules].into_iter().chain(newest).chain(source).collect()
+        [process].into_iter().chain(store).chain([rules]).chain(newest).chain(source).collect()
     }
 
     fn rules_suffice(&self, state: &State) -> Result<(), String> {
@@ -244,8 +254,8 @@ mod tests {
     #[test]
     fn the_aspects_are_ill_when_the_check_fails() {
         let health = Health::new(RulesNeeded::Loaded);
-        let lines = || health.aspects().iter().map(ToString::to_string).collect::<Vec<_>>();
-        let is_ill = || health.aspects().iter().any(|aspect| aspect.mark == Mark::Ill);
+        let lines = || health.aspects(&[]).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let is_ill = || health.aspects(&[]).iter().any(|aspect| aspect.mark == Mark::Ill);
         assert_eq!(
             lines(),
             ["[+] process: serving", "[+] store: in use", "[-] rules: no rules were loaded yet"]
@@ -263,7 +273,13 @@ mod tests {
         assert_eq!((is_ill(), health.check()), (false, Ok(())));
         health.rules_awaited("nobody answers".to_owned());
         assert_eq!(lines().last().unwrap(), "[!] source of rules: nobody answers");
+        let of_store = |troubles: &[String]| -> Vec<_> {
+            health.aspects(troubles).iter().skip(1).take(2).map(ToString::to_string).collect()
+        };
+        let troubles = ["a:1 is away".to_owned(), "b:2 is slow".to_owned()];
+        assert_eq!(of_store(&troubles), ["[!] store: a:1 is away", "[!] store: b:2 is slow"]);
         health.store_lost("redis: away".to_owned());
+        assert_eq!(of_store(&troubles)[0], "[-] store: redis: away");
         health.terminate();
         assert_eq!(lines()[..2], ["[-] process: shutting down", "[-] store: redis: away"]);
         assert_eq!(is_ill(), health.check().is_err());

@@ -133,6 +133,14 @@ impl Store {
         }
     }
 
+    /// What is wrong with it, for people; empty while all is well.
+    pub fn troubles(&self) -> Vec<String> {
+        match self {
+            Self::Memory(_) => Vec::new(),
+            Self::Redis(pair) => pair.troubles(),
+        }
+    }
+
     /// Ends what is still under way, within `within`.
     pub async fn close(&self, within: Duration) {
         if let Self::Redis(pair) = self {

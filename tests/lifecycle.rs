@@ -129,6 +129,24 @@ async fn a_certificate_that_has_expired_is_told_and_ends_nothing() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_is_refused_is_told_with_the_reason_and_ends_nothing() {
+    let (port, dir) = (Arc::new(Port::reserve().unwrap()), TempDir::new().unwrap());
+    let pair = Authority::new("ca").unwrap().server(&["localhost"]).unwrap();
+    let server = start_with_tls(&port, &dir, &pair).await;
+    let certificate = dir.path().join("tls.crt");
+    fs::write(&certificate, "nothing").unwrap();
+    let line = format!(
+        "[!] certificate: its files were refused, those before stay in force: GRPC_SERVER_TLS_CERT={}: no certificate in PEM form is in it\n",
+        certificate.display()
+    );
+    until(async || {
+        let verbose = server.get("/healthcheck?verbose").await.unwrap();
+        verbose.status == 200 && verbose.body.contains(&line)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn sighup_reads_rules_and_certificates_again() {
     let (port, dir) = (Arc::new(Port::reserve().unwrap()), TempDir::new().unwrap());
     let pair = Authority::new("ca").unwrap().server(&["localhost"]).unwrap();

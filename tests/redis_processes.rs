@@ -40,6 +40,8 @@ mod wire;
 
 #[path = "redis_processes/fleet.rs"]
 mod fleet;
+#[path = "redis_processes/health.rs"]
+mod health;
 #[path = "redis_processes/metrics.rs"]
 mod metrics;
 #[path = "redis_processes/postures.rs"]

@@ -27,7 +27,8 @@ pub fn router(admin: Admin) -> Router {
 async fn healthcheck(State(admin): State<Admin>, RawQuery(query): RawQuery) -> (StatusCode, String) {
     let mut text = String::new();
     if query.is_some_and(|query| query.split('&').any(|field| matches!(field, "verbose" | "verbose=true"))) {
-        let aspects = admin.health.aspects().into_iter().chain(certificate(&admin));
+        let aspects =
+            admin.health.aspects(&admin.limiter.store().troubles()).into_iter().chain(certificate(&admin));
         aspects.for_each(|aspect| _ = writeln!(text, "{aspect}"));
     }
     match admin.health.check() {
@@ -45,11 +46,11 @@ fn certificate(admin: &Admin) -> Option<Aspect> {
         let left = format!("valid for {} days and {} hours", left / 86_400, left / 3_600 % 24);
         (validity.standing(now), left)
     });
-    let aspect = |mark, text: String| Some(Aspect { mark, name: "certificate", text });
+    let aspect = |mark, text: String| Some(Aspect::new("certificate", mark, &text));
+    if let Some(why) = tls.refusal() {
+        return aspect(Mark::Warning, format!("its files were refused, those before stay in force: {why}"));
+    }
     match standing {
-        _ if tls.is_stale() => {
-            aspect(Mark::Warning, "the files were refused, and those before are in force".to_owned())
-        }
         None => aspect(Mark::Well, "it does not say how long it is valid".to_owned()),
         Some((Standing::Fine, left)) => aspect(Mark::Well, left),
         Some((Standing::Near, left)) => aspect(Mark::Warning, format!("only {left}")),

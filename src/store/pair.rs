@@ -100,6 +100,10 @@ impl Pair {
         second.give_back(&rest.charges, now);
     }
 
+    pub(super) fn troubles(&self) -> Vec<String> {
+        [&self.main].into_iter().chain(&self.per_second).flat_map(|store| store.shared().troubles()).collect()
+    }
+
     pub(super) async fn tried(&self, within: Duration) {
         let second = async {
             if let Some(second) = &self.per_second {

@@ -4,11 +4,11 @@ use std::{
     fmt, io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::ServerConfig;
 
 use super::{
@@ -25,7 +25,8 @@ struct Shared {
     serving: ArcSwap<Serving>,
     taken: AtomicU64,
     refused: AtomicU64,
-    is_stale: AtomicBool,
+    /// Why the files as they are now were refused.
+    refusal: ArcSwapOption<TlsError>,
 }
 
 impl Tls {
@@ -45,7 +46,12 @@ impl Tls {
 
     /// Whether the files as they are now were refused, and older ones are in force.
     pub fn is_stale(&self) -> bool {
-        self.0.is_stale.load(Relaxed)
+        self.0.refusal.load().is_some()
+    }
+
+    /// Why they were refused.
+    pub fn refusal(&self) -> Option<Arc<TlsError>> {
+        self.0.refusal.load_full()
     }
 
     fn take(&self, outcome: Result<Serving, TlsError>) {
@@ -53,15 +59,15 @@ impl Tls {
             Ok(serving) => {
                 self.0.serving.store(Arc::new(serving));
                 self.0.taken.fetch_add(1, Relaxed);
-                if self.0.is_stale.swap(false, Relaxed) {
+                if self.0.refusal.swap(None).is_some() {
                     tracing::warn!("the certificates' files are good again");
                 }
                 tracing::info!("certificates loaded anew");
             }
             Err(error) => {
                 self.0.refused.fetch_add(1, Relaxed);
-                self.0.is_stale.store(true, Relaxed);
                 tracing::error!("certificates refused; those before stay in force: {error}");
+                self.0.refusal.store(Some(Arc::new(error)));
             }
         }
     }
@@ -91,7 +97,7 @@ impl Reloader {
             serving: ArcSwap::from_pointee(serving),
             taken: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            is_stale: AtomicBool::new(false),
+            refusal: ArcSwapOption::empty(),
         };
         let state = State { files, last: Ok(contents) };
         Ok(Self { state, tls: Tls(Arc::new(shared)), pace: Pace::default() })

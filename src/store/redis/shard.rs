@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{
-    breaker::Breaker,
+    breaker::{Breaker, BreakerState},
     clock::ShardClock,
     stats::{ErrorKind, Stats},
 };
@@ -66,6 +66,16 @@ impl Shard {
     /// Why there is no connection, as the last attempt found; `None` while there is one.
     pub fn trouble(&self) -> Option<String> {
         if self.is_connected() { None } else { self.trouble.lock().clone() }
+    }
+
+    /// Why it cannot be asked now, in words that follow its name; `None` while it can.
+    pub fn unwell(&self) -> Option<String> {
+        if !self.is_connected() {
+            let why = self.trouble().unwrap_or_else(|| "connecting".to_owned());
+            return Some(format!("is not connected ({why})"));
+        }
+        let is_asked = self.breaker.state() == BreakerState::Closed;
+        (!is_asked).then(|| "has failed too often in a row, and is tried by one call at a time".to_owned())
     }
 
     /// What an operator should know although it works: commands that are refused, counters that may be evicted.
@@ -151,5 +161,31 @@ impl Shard {
             warn!(shard = self.name, why = kind.name(), "not asked for now: too many failures in a row");
             self.suspect.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::breaker::Permit, *};
+
+    #[test]
+    fn it_says_why_it_cannot_be_asked() {
+        let shard = Shard::new("r:6379".to_owned());
+        assert_eq!(shard.unwell().unwrap(), "is not connected (connecting)");
+        shard.connected();
+        assert_eq!(shard.unwell(), None);
+        while shard.breaker.state() == BreakerState::Closed {
+            shard.failed(ErrorKind::Timeout);
+        }
+        assert_eq!(
+            shard.unwell().unwrap(),
+            "has failed too often in a row, and is tried by one call at a time"
+        );
+        shard.disconnected("it hung up");
+        assert_eq!(shard.unwell().unwrap(), "is not connected (it hung up)");
+        shard.connected();
+        assert_eq!(shard.breaker.permit(tokio::time::Instant::now()), Permit::Probe);
+        shard.answered();
+        assert_eq!(shard.unwell(), None);
     }
 }

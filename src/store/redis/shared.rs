@@ -124,6 +124,18 @@ impl Shared {
         }
     }
 
+    /// What is wrong, for people: a sentence for each server that cannot be asked now; empty while all is well. As many as servers, and one.
+    pub fn troubles(&self) -> Vec<String> {
+        let servers = self.shards();
+        let servers = servers.iter().filter_map(|shard| {
+            Some(format!("{} {}: rules take their on_store_failure", shard.name(), shard.unwell()?))
+        });
+        let cluster = self.cluster_trouble.read().clone();
+        servers
+            .chain(cluster.map(|why| format!("who serves what in the cluster could not be learnt: {why}")))
+            .collect()
+    }
+
     /// Refunds that were given up, in charges: the queue was full, or the shard did not take them.
     pub fn refunds_dropped(&self) -> u64 {
         self.refunds_dropped.load(Ordering::Relaxed)
