@@ -278,6 +278,16 @@ fn the_config_directory_here_is_used_unless_something_else_is_set() {
 }
 
 #[test]
+fn settings_say_which_control_plane_the_rules_come_from() {
+    let temp = TempDir::new().unwrap();
+    let variables = [("CONFIG_TYPE", "GRPC_XDS_SOTW"), ("CONFIG_GRPC_XDS_SERVER_URL", "plane:18001")];
+    let shown = run_as(&tidegate(), temp.path(), &variables, &["settings"]);
+    shown.assert(0, &["rules from the control plane at plane:18001\n"], &[]);
+    let printed = run_as(&tidegate(), temp.path(), &variables, &["settings", "--json"]).json();
+    assert_eq!(printed["rules"], "the control plane at plane:18001");
+}
+
+#[test]
 fn a_server_does_not_start_without_the_certificate_it_was_told_to_show() {
     let temp = TempDir::new().unwrap();
     fs::write(temp.path().join("tls.key"), "no key").unwrap();

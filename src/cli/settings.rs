@@ -61,7 +61,7 @@ fn json(settings: &Settings, out: &mut Output<'_>) -> anyhow::Result<()> {
     };
     out.json(&Printed {
         settings: settings.shown.iter().map(one).collect(),
-        rules: settings.rules.to_string(),
+        rules: rules(settings),
         store: &settings.store.why,
         statistics: settings.stats.sink.name(),
         warnings: &settings.warnings,
@@ -83,13 +83,21 @@ fn text(settings: &Settings, out: &mut Output<'_>) -> anyhow::Result<()> {
         .collect();
     out.table(["setting", "value", "from"], &rows)?;
     out.line(&[])?;
-    out.line(&[(Style::Weak, "rules from "), (Style::Plain, &settings.rules.to_string())])?;
+    out.line(&[(Style::Weak, "rules from "), (Style::Plain, &rules(settings))])?;
     out.line(&[(Style::Weak, store(settings)), (Style::Plain, &settings.store.why)])?;
     out.line(&[(Style::Weak, "statistics: "), (Style::Plain, settings.stats.sink.name())])?;
     for warning in &settings.warnings {
         out.line(&[(Style::Odd, "warning: "), (Style::Plain, warning)])?;
     }
     Ok(())
+}
+
+/// Where they come from.
+fn rules(settings: &Settings) -> String {
+    match &settings.control_plane {
+        Some(options) => format!("the control plane at {}", options.server.address),
+        None => settings.rules.to_string(),
+    }
 }
 
 fn store(settings: &Settings) -> &'static str {
