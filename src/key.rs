@@ -107,6 +107,27 @@ impl CounterKey {
     }
 }
 
+/// Entries as they stand in a key, and as injective: `key=value|key=value`. Those after the first `most` bytes are only counted.
+pub(crate) fn readable<'a>(
+    entries: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
+    most: usize,
+) -> String {
+    let (mut out, n_entries) = (SmallVec::new(), entries.len());
+    for (n, (key, value)) in entries.enumerate() {
+        if n > 0 {
+            out.push(b'|');
+        }
+        if out.len() > most {
+            out.extend_from_slice(format!("… and {} more", n_entries - n).as_bytes());
+            break;
+        }
+        push_component(&mut out, key);
+        out.push(b'=');
+        push_component(&mut out, value);
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 fn id_of(bytes: &[u8]) -> KeyId {
     static SEEDS: LazyLock<(RandomState, foldhash::quality::RandomState)> = LazyLock::new(Default::default);
     let (sip, fold) = &*SEEDS;

@@ -5,6 +5,7 @@
 mod charging;
 mod front;
 mod lending;
+mod line;
 
 use std::{
     num::NonZeroU32,
@@ -250,7 +251,7 @@ impl Limiter {
         if modes.shadow && decision::is_refused(&findings, &answer.statuses, modes) {
             self.shared.metrics.let_through();
         }
-        log(request, &findings, &answer);
+        line::log(request, &findings, &answer);
         self.hold_or_give_back(&due, &charges, &answer, now).await;
         if modes.dynamic_metadata {
             answer.dynamic_metadata = Some(metadata(request, &findings, &answer));
@@ -442,23 +443,6 @@ impl<'r> Due<'r> {
     fn charge(&self, cost: Cost, max_wait: Duration) -> Charge<'_> {
         Charge { key: &self.key, limit: &self.limit, cost, max_wait }
     }
-}
-
-/// A line for each request, for whoever looks for one: costs nothing unless it is asked for.
-fn log(request: &Request, findings: &[Finding<'_>], answer: &Answer) {
-    if !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
-    let decided = findings.iter().zip(&answer.statuses).map(|(finding, status)| match finding {
-        Finding::NoRule => "no rule".to_owned(),
-        Finding::Unlimited => "unlimited".to_owned(),
-        Finding::Counted { rule, limit, .. } => {
-            let rule = rule.map_or("(from the request)", |rule| &rule.full_key);
-            format!("{rule} {limit}: {:?}, {} left", status.code, status.remaining)
-        }
-    });
-    let decided: Vec<_> = decided.collect();
-    tracing::debug!(domain = %request.domain.escape_ascii(), answer = ?answer.overall, decided = %decided.join("; "), "decided");
 }
 
 /// The name under which statistics count a decision; `None` for a rule that is counted under its full key, by itself.

@@ -97,6 +97,15 @@ async fn a_page_that_is_under_way_does_not_hold_the_end() {
     server.end().await.unwrap();
 }
 
+#[tokio::test]
+async fn at_debug_the_log_says_who_asked_and_by_which_rule_it_was_decided() {
+    let port = Arc::new(Port::reserve().unwrap());
+    let server = Tidegate::start_with(&port, &[RULES], &[("LOG_LEVEL", "debug")]).await.unwrap();
+    Client::tcp(port.number()).unwrap().call(HOT, REQUEST.to_vec(), LONG).await.unwrap();
+    let line = r#"msg="decided" domain=d answer=Ok decided="k=v: d.k 9/hour: Ok, 8 left""#;
+    until(async || server.output().contains(line)).await;
+}
+
 async fn start_with_tls(port: &Arc<Port>, dir: &TempDir, pair: &Pair) -> Tidegate {
     let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
     fs::write(&certificate, &pair.certificate).unwrap();
