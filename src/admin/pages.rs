@@ -1,4 +1,4 @@
-//! Pages that may be large: made away from the thread that answers health checks, and so many at a time.
+//! Pages that may be large: made away from the thread that answers health checks, one at a time, and so many in memory.
 //!
 //! **Invariant:** of all that are asked for at most [`PLACES`] are in memory: one that is being made or sent has a place, and
 //! keeps it until its last byte is sent or it is dropped.
@@ -10,13 +10,14 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse as _, Response},
 };
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
-/// A few scrapers and people at once; the largest pages, made of `STATS_MAX_NAMES` long names, take some 60 MB each while
-/// they are made.
+/// A few scrapers and people at once. A page of `STATS_MAX_NAMES` long names has some 30 MB, and takes four times as much while
+/// it is made.
 pub(super) const PLACES: usize = 4;
 
 /// How long to wait for a place: what others are about to finish is soon done, and a scraper waits for 10 s.
@@ -24,11 +25,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The places of one process. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Pages(Arc<Semaphore>);
+pub struct Pages {
+    places: Arc<Semaphore>,
+    /// Held by who makes one: several at once would take the cores from calls.
+    making: Arc<Mutex<()>>,
+}
 
 impl Default for Pages {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PLACES)))
+        Self { places: Arc::new(Semaphore::new(PLACES)), making: Arc::default() }
     }
 }
 
@@ -41,11 +46,15 @@ impl Pages {
         kind: &'static str,
         make: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,
     ) -> Response {
-        let Ok(Ok(place)) = timeout(PATIENCE, Arc::clone(&self.0).acquire_owned()).await else {
+        let Ok(Ok(place)) = timeout(PATIENCE, Arc::clone(&self.places).acquire_owned()).await else {
             return (StatusCode::SERVICE_UNAVAILABLE, full()).into_response();
         };
-        let made = tokio::task::spawn_blocking(move || make().map(|text| Page { text, _place: place })).await;
-        match made {
+        let making = Arc::clone(&self.making);
+        let made = tokio::task::spawn_blocking(move || {
+            let _alone = making.lock();
+            make().map(|text| Page { text, _place: place })
+        });
+        match made.await {
             Ok(Ok(page)) => {
                 ([(header::CONTENT_TYPE, kind)], Body::from(Bytes::from_owner(page))).into_response()
             }
@@ -101,6 +110,22 @@ mod tests {
         assert_eq!(show(&pages).await.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(bytes);
         assert_eq!(show(&pages).await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn pages_are_made_one_at_a_time() {
+        let (pages, is_made) = (Pages::default(), Arc::new(Mutex::new(())));
+        let make = || {
+            let is_made = Arc::clone(&is_made);
+            pages.show("text/plain", move || {
+                let _alone = is_made.try_lock().ok_or(fmt::Error)?;
+                std::thread::sleep(Duration::from_millis(10));
+                Ok(String::new())
+            })
+        };
+        for made in futures_util::future::join_all((0..PLACES).map(|_| make())).await {
+            assert_eq!(made.status(), StatusCode::OK);
+        }
     }
 
     #[tokio::test]
