@@ -65,9 +65,17 @@ const UNQUIET: u8 = 1;
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    Closed { failures: u32 },
-    Open { until: Instant },
-    Probing { since: Instant },
+    Closed {
+        failures: u32,
+    },
+    /// `untried`: there is a new connection since.
+    Open {
+        until: Instant,
+        untried: bool,
+    },
+    Probing {
+        since: Instant,
+    },
 }
 
 impl Default for Breaker {
@@ -89,7 +97,7 @@ impl Breaker {
         let mut state = self.state.lock();
         match *state {
             State::Closed { .. } => Permit::Go,
-            State::Open { until } if now < until => Permit::Stop,
+            State::Open { until, .. } if now < until => Permit::Stop,
             State::Probing { since } if now < since + PROBE_LOST => Permit::Stop,
             State::Open { .. } | State::Probing { .. } => {
                 *state = State::Probing { since: now };
@@ -119,7 +127,7 @@ impl Breaker {
     pub fn failure(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         self.mood.store(UNQUIET, Ordering::Relaxed);
-        let open = State::Open { until: now + PAUSE };
+        let open = State::Open { until: now + PAUSE, untried: false };
         match *state {
             State::Closed { failures } if failures + 1 < FAILURES => {
                 *state = State::Closed { failures: failures + 1 };
@@ -142,7 +150,7 @@ impl Breaker {
     pub fn reconnected(&self, now: Instant) {
         let mut state = self.state.lock();
         if let State::Open { .. } = *state {
-            *state = State::Open { until: now };
+            *state = State::Open { until: now, untried: true };
         }
     }
 
@@ -151,6 +159,15 @@ impl Breaker {
             State::Closed { .. } => BreakerState::Closed,
             State::Open { .. } => BreakerState::Open,
             State::Probing { .. } => BreakerState::Probing,
+        }
+    }
+
+    /// Whether it failed too often, as far as is known: a new connection may do better.
+    pub fn is_tripped(&self) -> bool {
+        match *self.state.lock() {
+            State::Closed { .. } => false,
+            State::Open { untried, .. } => !untried,
+            State::Probing { .. } => true,
         }
     }
 

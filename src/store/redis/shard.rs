@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{
-    breaker::{Breaker, BreakerState},
+    breaker::Breaker,
     clock::ShardClock,
     stats::{ErrorKind, Stats},
 };
@@ -74,8 +74,8 @@ impl Shard {
             let why = self.trouble().unwrap_or_else(|| "connecting".to_owned());
             return Some(format!("is not connected ({why})"));
         }
-        let is_asked = self.breaker.state() == BreakerState::Closed;
-        (!is_asked).then(|| "has failed too often in a row, and is tried by one call at a time".to_owned())
+        let is_tripped = self.breaker.is_tripped();
+        is_tripped.then(|| "has failed too often in a row, and is tried by one call at a time".to_owned())
     }
 
     /// What an operator should know although it works: commands that are refused, counters that may be evicted.
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(shard.unwell().unwrap(), "is not connected (connecting)");
         shard.connected();
         assert_eq!(shard.unwell(), None);
-        while shard.breaker.state() == BreakerState::Closed {
+        while !shard.breaker.is_tripped() {
             shard.failed(ErrorKind::Timeout);
         }
         assert_eq!(
@@ -184,6 +184,7 @@ mod tests {
         shard.disconnected("it hung up");
         assert_eq!(shard.unwell().unwrap(), "is not connected (it hung up)");
         shard.connected();
+        assert_eq!(shard.unwell(), None, "nobody has tried the new connection");
         assert_eq!(shard.breaker.permit(tokio::time::Instant::now()), Permit::Probe);
         shard.answered();
         assert_eq!(shard.unwell(), None);
