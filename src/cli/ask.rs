@@ -200,7 +200,9 @@ fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> 
 
 /// Why the connection broke off, and what may help; `None` when the server has answered, or is gone.
 fn broken_off(server: &str, status: &Status) -> Option<String> {
-    let error = status.source().filter(|_| matches!(status.code(), Code::Internal | Code::Unknown))?;
+    // Cancelled: the connection was gone before the call was on it.
+    let codes = [Code::Internal, Code::Unknown, Code::Cancelled];
+    let error = status.source().filter(|_| codes.contains(&status.code()))?;
     let cause = root_cause(error);
     Some(tls_trouble(server, error).unwrap_or_else(|| match server {
         _ if server.starts_with("https://") => format!(
