@@ -10,6 +10,8 @@
 //! is spent [`Options::ttl`] later at most, while it refills, so that what nodes hold comes on top of a full one.
 
 #[cfg(test)]
+mod agenda;
+#[cfg(test)]
 mod moving;
 #[cfg(test)]
 mod simulation;

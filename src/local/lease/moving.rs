@@ -4,12 +4,12 @@
 //! spent in the same window, in which the estimate only falls. A token bucket is held against its bound in every span of time: a
 //! full bucket, what flows in, and what nodes held when the span began.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-};
+use std::collections::BTreeMap;
 
-use super::{simulation::below, *};
+use super::{
+    agenda::{Agenda, Happens},
+    *,
+};
 use crate::limit::{Found, State, Unit, Window, slice};
 
 const SEEDS: u64 = 2_000;
@@ -63,6 +63,12 @@ enum Event {
     },
 }
 
+impl Happens for Event {
+    fn is_sweep(self) -> bool {
+        matches!(self, Self::Sweep { .. })
+    }
+}
+
 /// What is kept of a [`Charged`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Said {
@@ -85,16 +91,10 @@ struct Node {
 }
 
 struct World {
-    seed: u64,
-    random: u64,
+    agenda: Agenda<Event>,
     limit: Limit,
-    now: u64,
-    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    n_events: u64,
-    n_to_come: usize,
     nodes: Vec<Node>,
     counter: Counter,
-    loses_messages: bool,
     /// Debited, and neither spent nor given back nor lost.
     outstanding: u64,
     /// Most of that which there was at any time.
@@ -107,15 +107,14 @@ struct World {
     least: i128,
     n_leased: u64,
     n_refused: u64,
-    history: Vec<(u64, Event)>,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = seed;
-        let requests_per_unit = [40, 200, 1_000, 4_000][below(&mut random, 4) as usize];
-        let burst = [20, 100, 1_000][below(&mut random, 3) as usize];
-        let is_bucket = below(&mut random, 2) == 0;
+        let mut agenda = Agenda::new(seed, 50 * WINDOW);
+        let requests_per_unit = [40, 200, 1_000, 4_000][agenda.below(4) as usize];
+        let burst = [20, 100, 1_000][agenda.below(3) as usize];
+        let is_bucket = agenda.below(2) == 0;
         let algorithm = if is_bucket { Algorithm::TokenBucket { burst } } else { Algorithm::SlidingWindow };
         let limit = Limit { requests_per_unit, window: Window::of(Unit::Second), algorithm };
         let counter = match algorithm {
@@ -123,16 +122,10 @@ impl World {
             _ => Counter::Bucket(State::new(&limit)),
         };
         let mut world = Self {
-            seed,
-            random,
+            agenda,
             limit,
-            now: 50 * WINDOW,
-            queue: BinaryHeap::new(),
-            n_events: 0,
-            n_to_come: 0,
             nodes: Vec::new(),
             counter,
-            loses_messages: false,
             outstanding: 0,
             most_outstanding: 0,
             admitted: BTreeMap::new(),
@@ -140,79 +133,53 @@ impl World {
             least: i128::MAX,
             n_leased: 0,
             n_refused: 0,
-            history: Vec::new(),
         };
-        world.loses_messages = world.below(2) == 0;
-        let n_nodes = 1 + world.below(4) as usize;
+        world.agenda.loses_messages = world.agenda.below(2) == 0;
+        let n_nodes = 1 + world.agenda.below(4) as usize;
         for node in 0..n_nodes {
             let mut lease = Lease::asked(limit);
             lease.not_granted(Tick::default());
-            let wants = 1 + world.below(40);
+            let wants = 1 + world.agenda.below(40);
             world.nodes.push(Node { lease, life: 0, wants });
-            world.push(world.now, Event::Sweep { node });
+            world.agenda.push(world.agenda.now, Event::Sweep { node });
             world.calls(node);
         }
-        if world.loses_messages && world.below(2) == 0 {
-            let (node, at) = (world.below(n_nodes as u64) as usize, world.now + world.below(2 * WINDOW));
-            world.push(at, Event::Crash { node });
+        if world.agenda.loses_messages && world.agenda.below(2) == 0 {
+            let (node, at) = (
+                world.agenda.below(n_nodes as u64) as usize,
+                world.agenda.now + world.agenda.below(2 * WINDOW),
+            );
+            world.agenda.push(at, Event::Crash { node });
         }
         world
     }
 
     /// Bursts and pauses, across the ends of windows.
     fn calls(&mut self, node: usize) {
-        let end = self.now + 2 * WINDOW;
-        let mut at = self.now + self.below(WINDOW / 2);
-        let every = 500 + self.below(9_000);
+        let end = self.agenda.now + 2 * WINDOW;
+        let mut at = self.agenda.now + self.agenda.below(WINDOW / 2);
+        let every = 500 + self.agenda.below(9_000);
         while at < end {
-            let cost = if self.below(10) == 0 { 1 + self.below(5) } else { 1 };
-            self.push(at, Event::Call { node, cost });
-            at += 1 + self.below(2 * every);
-            if self.below(300) == 0 {
-                at += self.below(WINDOW);
+            let cost = if self.agenda.below(10) == 0 { 1 + self.agenda.below(5) } else { 1 };
+            self.agenda.push(at, Event::Call { node, cost });
+            at += 1 + self.agenda.below(2 * every);
+            if self.agenda.below(300) == 0 {
+                at += self.agenda.below(WINDOW);
             }
         }
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        below(&mut self.random, n)
-    }
-
-    fn push(&mut self, at: u64, event: Event) {
-        self.n_events += 1;
-        self.n_to_come += usize::from(!matches!(event, Event::Sweep { .. }));
-        self.queue.push(Reverse((at, self.n_events, event)));
-    }
-
-    /// Sends a message: it arrives, after a while, or it does not. Whether it does.
-    fn send(&mut self, event: Event) -> bool {
-        let delay = 50 + if self.below(20) == 0 { self.below(60_000) } else { self.below(1_000) };
-        let arrives = !self.loses_messages || self.below(50) != 0;
-        if arrives {
-            self.push(self.now + delay, event);
-        }
-        arrives
-    }
-
-    fn tick(&self) -> Tick {
-        Tick::new(self.now)
     }
 
     fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
-            let flowed_in = i128::from(at - self.now) * i128::from(self.limit.requests_per_unit);
-            self.level -= flowed_in;
-            self.now = at;
-            if !matches!(event, Event::Sweep { .. }) {
-                self.n_to_come -= 1;
-                self.history.push((at, event));
-            }
+        let mut before = self.agenda.now;
+        while let Some(event) = self.agenda.next() {
+            let elapsed = self.agenda.now - std::mem::replace(&mut before, self.agenda.now);
+            self.level -= i128::from(elapsed) * i128::from(self.limit.requests_per_unit);
             self.step(event);
         }
     }
 
     fn step(&mut self, event: Event) {
-        let tick = self.tick();
+        let tick = self.agenda.tick();
         match event {
             Event::Call { node, cost } => self.call(node, cost),
             Event::Charge { node, cost } => {
@@ -222,11 +189,11 @@ impl World {
                 } else {
                     self.n_refused += 1;
                 }
-                self.send(Event::Charged { node, cost, charged });
+                self.agenda.send(Event::Charged { node, cost, charged });
             }
             Event::Charged { node, cost, charged } => {
                 let lease = &mut self.nodes[node].lease;
-                let asked_at = UnixMicros::new(self.now);
+                let asked_at = UnixMicros::new(self.agenda.now);
                 lease.heard(asked_at, Cost::charge(Hits::new(cost)), charged.whole(), false);
                 if charged.admitted && lease.ask(tick) {
                     self.ask(node);
@@ -237,9 +204,9 @@ impl World {
                 let lent = slice(&self.limit, Hits::new(before), Hits::new(wanted));
                 let charged = self.charge(Cost::charge(lent));
                 self.debit(lent.get());
-                if !self.send(Event::Lent { node, charged, at: self.now, asked, life }) {
+                if !self.agenda.send(Event::Lent { node, charged, at: self.agenda.now, asked, life }) {
                     self.outstanding -= lent.get();
-                    self.push(self.now + 200_000, Event::Lost { node, life });
+                    self.agenda.push(self.agenda.now + 200_000, Event::Lost { node, life });
                 }
             }
             Event::Lent { node, charged, at, asked, life } => {
@@ -272,9 +239,9 @@ impl World {
             Event::Sweep { node } => {
                 let leftover = self.nodes[node].lease.end(tick);
                 self.give_back(leftover);
-                if self.n_to_come > 0 || self.nodes[node].lease.held() > Hits::ZERO {
+                if !self.agenda.is_done() || self.nodes[node].lease.held() > Hits::ZERO {
                     let every = u64::try_from(OPTIONS.sweep_every().as_micros()).unwrap();
-                    self.push(self.now + every, Event::Sweep { node });
+                    self.agenda.push(self.agenda.now + every, Event::Sweep { node });
                 }
             }
             Event::Crash { node } => {
@@ -287,16 +254,16 @@ impl World {
     }
 
     fn call(&mut self, node: usize, cost: u64) {
-        let tick = self.tick();
+        let tick = self.agenda.tick();
         let lease = &mut self.nodes[node].lease;
         let Some(charged) = lease.spend(tick, Hits::new(cost)) else {
-            self.send(Event::Charge { node, cost });
+            self.agenda.send(Event::Charge { node, cost });
             return;
         };
         let (window, asks) = (lease.window, lease.ask(tick));
         assert!(charged.used_after <= Scale::of(&self.limit).capacity(), "{}", self.story());
         if let Counter::Sliding { .. } = self.counter {
-            assert_eq!(window, self.now / WINDOW, "spent in another window: {}", self.story());
+            assert_eq!(window, self.agenda.now / WINDOW, "spent in another window: {}", self.story());
         }
         self.n_leased += 1;
         self.admit_from(cost, self.outstanding);
@@ -307,13 +274,13 @@ impl World {
     }
 
     fn ask(&mut self, node: usize) {
-        let tick = self.tick();
+        let tick = self.agenda.tick();
         let Node { lease, wants, life } = &mut self.nodes[node];
         let (wanted, life) = (lease.most_lent().get().min(*wants), *life);
         if wanted == 0 {
             lease.not_granted(tick);
-        } else if !self.send(Event::Lend { node, wanted, asked: self.now, life }) {
-            self.push(self.now + 200_000, Event::Lost { node, life });
+        } else if !self.agenda.send(Event::Lend { node, wanted, asked: self.agenda.now, life }) {
+            self.agenda.push(self.agenda.now + 200_000, Event::Lost { node, life });
         }
     }
 
@@ -328,8 +295,8 @@ impl World {
         Grant {
             window,
             window_ends: asked.after(ends_after),
-            window_ends_at: UnixMicros::new(self.now),
-            spent_until: OPTIONS.spent_within(asked, self.tick(), ends_after, Duration::ZERO),
+            window_ends_at: UnixMicros::new(self.agenda.now),
+            spent_until: OPTIONS.spent_within(asked, self.agenda.tick(), ends_after, Duration::ZERO),
             granted: Hits::new(charged.after - charged.before),
             counted: Hits::new(charged.after),
         }
@@ -339,18 +306,18 @@ impl World {
         let Some(Leftover { window, held, owed, is_past }) = leftover else { return };
         assert_eq!(owed, Hits::ZERO, "nothing refused is counted");
         let held = held.get();
-        if is_past || !self.send(Event::Return { window, held }) {
+        if is_past || !self.agenda.send(Event::Return { window, held }) {
             self.outstanding -= held;
         }
     }
 
     /// The server's part.
     fn charge(&mut self, cost: Cost) -> Said {
-        let now = UnixMicros::new(self.now);
+        let now = UnixMicros::new(self.agenda.now);
         let charged = match &mut self.counter {
             Counter::Bucket(state) => state.charge(&self.limit, now, cost, Duration::MAX),
             Counter::Sliding { window, current, previous } => {
-                let is = self.now / WINDOW;
+                let is = self.agenda.now / WINDOW;
                 if *window != is {
                     (*window, *previous, *current) = (is, if *window + 1 == is { *current } else { 0 }, 0);
                 }
@@ -396,10 +363,10 @@ impl World {
     fn admit_from(&mut self, cost: u64, outstanding: u64) {
         match self.counter {
             Counter::Sliding { .. } => {
-                let window = self.now / WINDOW;
+                let window = self.agenda.now / WINDOW;
                 *self.admitted.entry(window).or_default() += cost;
                 let of = |window| self.admitted.get(&window).copied().unwrap_or(0);
-                let left = WINDOW - self.now % WINDOW;
+                let left = WINDOW - self.agenda.now % WINDOW;
                 let estimate = of(window) + (of(window - 1) * left).div_ceil(WINDOW);
                 assert!(estimate <= u64::from(self.limit.requests_per_unit), "{estimate}: {}", self.story());
             }
@@ -414,8 +381,7 @@ impl World {
     }
 
     fn story(&self) -> String {
-        let told = self.history.iter().map(|(at, event)| format!("{at} {event:?}\n"));
-        format!("seed {}, limit {}\n{}", self.seed, self.limit, told.collect::<String>())
+        format!("limit {}, {}", self.limit, self.agenda.story())
     }
 }
 

@@ -4,12 +4,12 @@
 //! What is not simulated: threads, and the store's own failures; a shard that forgets its counters admits them again, leases or
 //! not.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::*;
+use super::{
+    agenda::{Agenda, Happens},
+    *,
+};
 use crate::limit::{Algorithm, Unit, Window, slice};
 
 const SEEDS: u64 = 2_000;
@@ -110,6 +110,12 @@ enum Event {
     },
 }
 
+impl Happens for Event {
+    fn is_sweep(self) -> bool {
+        matches!(self, Self::Sweep { .. })
+    }
+}
+
 impl Event {
     /// Whether it is on its way between a node and a shard.
     fn is_message(self) -> bool {
@@ -137,12 +143,8 @@ struct Node {
 }
 
 struct World {
-    seed: u64,
-    random: u64,
+    agenda: Agenda<Event>,
     limit: Limit,
-    now: u64,
-    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    n_events: u64,
     nodes: Vec<Node>,
     /// By key and window: what the shard has counted, and what was admitted by nodes.
     counted: BTreeMap<(usize, u64), u64>,
@@ -161,25 +163,17 @@ struct World {
     told: BTreeMap<(usize, usize), (u64, u64)>,
     /// Looks that could be held against the truth, while something was held.
     n_looks: u64,
-    loses_messages: bool,
-    history: Vec<(u64, Event)>,
-    /// Events to come that are no sweeps.
-    n_to_come: usize,
 }
 
 impl World {
     fn new(seed: u64) -> Self {
         let mut world = Self {
-            seed,
-            random: seed,
+            agenda: Agenda::new(seed, 50 * WINDOW),
             limit: Limit {
                 requests_per_unit: 0,
                 window: Window::of(Unit::Second),
                 algorithm: Algorithm::FixedWindow,
             },
-            now: 50 * WINDOW,
-            queue: BinaryHeap::new(),
-            n_events: 0,
             nodes: Vec::new(),
             counted: Default::default(),
             admitted: Default::default(),
@@ -191,124 +185,98 @@ impl World {
             returned: Default::default(),
             told: Default::default(),
             n_looks: 0,
-            loses_messages: false,
-            history: Vec::new(),
-            n_to_come: 0,
         };
-        world.limit.requests_per_unit = [20, 100, 500, 2_000][world.below(4) as usize];
-        world.loses_messages = world.below(2) == 0;
-        let (n_nodes, n_keys) = (1 + world.below(4) as usize, 1 + world.below(2) as usize);
+        world.limit.requests_per_unit = [20, 100, 500, 2_000][world.agenda.below(4) as usize];
+        world.agenda.loses_messages = world.agenda.below(2) == 0;
+        let (n_nodes, n_keys) = (1 + world.agenda.below(4) as usize, 1 + world.agenda.below(2) as usize);
         for n in 0..n_nodes {
-            let wants = (0..n_keys).map(|_| 1 + world.below(40)).collect();
+            let wants = (0..n_keys).map(|_| 1 + world.agenda.below(40)).collect();
             let leases = vec![Lease::asked(world.limit); n_keys];
             let wrong_by = world.error();
             world.nodes.push(Node { leases, wrong_by, life: 0, wants });
             for key in 0..n_keys {
                 world.nodes[n].leases[key].not_granted(Tick::default());
             }
-            world.push(world.now, Event::Sweep { node: n });
+            world.agenda.push(world.agenda.now, Event::Sweep { node: n });
         }
         world.calls(n_keys);
-        if world.loses_messages && world.below(2) == 0 {
-            let (node, at) = (world.below(n_nodes as u64) as usize, world.now + world.below(2 * WINDOW));
-            world.push(at, Event::Crash { node });
+        if world.agenda.loses_messages && world.agenda.below(2) == 0 {
+            let (node, at) = (
+                world.agenda.below(n_nodes as u64) as usize,
+                world.agenda.now + world.agenda.below(2 * WINDOW),
+            );
+            world.agenda.push(at, Event::Crash { node });
         }
-        if world.below(4) == 0 {
-            let (node, at) = (world.below(n_nodes as u64) as usize, world.now + world.below(2 * WINDOW));
-            world.push(at, Event::Stop { node });
+        if world.agenda.below(4) == 0 {
+            let (node, at) = (
+                world.agenda.below(n_nodes as u64) as usize,
+                world.agenda.now + world.agenda.below(2 * WINDOW),
+            );
+            world.agenda.push(at, Event::Stop { node });
         }
         world
     }
 
     /// Bursts and pauses, other ones on each node, across the ends of windows.
     fn calls(&mut self, n_keys: usize) {
-        let end = self.now + WINDOW + WINDOW / 2;
+        let end = self.agenda.now + WINDOW + WINDOW / 2;
         for node in 0..self.nodes.len() {
-            let mut at = self.now + self.below(WINDOW / 2);
-            let every = 1_000 + self.below(9_000);
+            let mut at = self.agenda.now + self.agenda.below(WINDOW / 2);
+            let every = 1_000 + self.agenda.below(9_000);
             while at < end {
-                let key = self.below(n_keys as u64) as usize;
-                let cost = if self.below(10) == 0 { 1 + self.below(5) } else { 1 };
-                let event = match self.below(40) {
+                let key = self.agenda.below(n_keys as u64) as usize;
+                let cost = if self.agenda.below(10) == 0 { 1 + self.agenda.below(5) } else { 1 };
+                let event = match self.agenda.below(40) {
                     0 => Event::Refund { node, key },
                     1..=3 => Event::Peek { node, key },
                     _ => Event::Call { node, key, cost },
                 };
-                self.push(at, event);
-                at += 1 + self.below(2 * every);
-                if self.below(300) == 0 {
-                    at += self.below(WINDOW);
+                self.agenda.push(at, event);
+                at += 1 + self.agenda.below(2 * every);
+                if self.agenda.below(300) == 0 {
+                    at += self.agenda.below(WINDOW);
                 }
             }
         }
     }
 
-    fn below(&mut self, n: u64) -> u64 {
-        below(&mut self.random, n)
-    }
-
     fn error(&mut self) -> i64 {
-        self.below(UNCERTAIN * 2) as i64 - UNCERTAIN as i64
-    }
-
-    fn push(&mut self, at: u64, event: Event) {
-        self.n_events += 1;
-        self.n_to_come += usize::from(!matches!(event, Event::Sweep { .. }));
-        self.queue.push(Reverse((at, self.n_events, event)));
-    }
-
-    /// Sends a message: it arrives, after a while, or it does not. Whether it does.
-    fn send(&mut self, event: Event) -> bool {
-        let delay = 50 + if self.below(20) == 0 { self.below(60_000) } else { self.below(1_000) };
-        let arrives = !self.loses_messages || self.below(50) != 0;
-        if arrives {
-            self.push(self.now + delay, event);
-        }
-        arrives
+        self.agenda.below(UNCERTAIN * 2) as i64 - UNCERTAIN as i64
     }
 
     /// Messages that have not arrived yet.
     fn n_under_way(&self) -> usize {
-        self.queue.iter().filter(|Reverse((_, _, event))| event.is_message()).count()
+        self.agenda.to_come().filter(|event| event.is_message()).count()
     }
 
     /// What a node takes the shards' clock to show.
     fn by(&self, node: usize) -> u64 {
-        self.now.saturating_add_signed(self.nodes[node].wrong_by)
-    }
-
-    fn tick(&self) -> Tick {
-        Tick::new(self.now)
+        self.agenda.now.saturating_add_signed(self.nodes[node].wrong_by)
     }
 
     fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.queue.pop() {
-            self.now = at;
-            if !matches!(event, Event::Sweep { .. }) {
-                self.n_to_come -= 1;
-                self.history.push((at, event));
-            }
+        while let Some(event) = self.agenda.next() {
             self.step(event);
         }
     }
 
     fn step(&mut self, event: Event) {
-        let tick = self.tick();
+        let tick = self.agenda.tick();
         match event {
             Event::Call { node, key, cost } => self.call(node, key, cost),
             Event::Peek { node, key } => {
                 let (window, asked) = (self.by(node) / WINDOW, self.by(node));
-                self.send(Event::Look { node, key, window, refund: 0, asked });
+                self.agenda.send(Event::Look { node, key, window, refund: 0, asked });
             }
             Event::Refund { node, key } => {
                 let (window, asked) = (self.by(node) / WINDOW, self.by(node));
                 let admitted = self.admitted.get(&(key, window)).copied().unwrap_or(0);
                 let sent = self.refunding.get(&(key, window)).copied().unwrap_or(0);
                 if admitted > sent {
-                    let refund = 1 + self.below((admitted - sent).min(8));
+                    let refund = 1 + self.agenda.below((admitted - sent).min(8));
                     *self.refunding.entry((key, window)).or_default() += refund;
                     self.nodes[node].leases[key].stop(tick);
-                    self.send(Event::Look { node, key, window, refund, asked });
+                    self.agenda.send(Event::Look { node, key, window, refund, asked });
                 }
             }
             Event::Look { node, key, window, refund, asked } => {
@@ -317,7 +285,7 @@ impl World {
                 *self.counted.entry((key, window)).or_default() -= refund;
                 *self.refunded.entry((key, window)).or_default() += refund;
                 let used = self.used(key, window);
-                self.send(Event::Looked { node, key, window, refund, before, used, asked });
+                self.agenda.send(Event::Looked { node, key, window, refund, before, used, asked });
             }
             Event::Looked { node, key, window, refund, before, used, asked } => {
                 let cost = Cost::refund(Hits::new(refund));
@@ -340,7 +308,7 @@ impl World {
             Event::Charge { node, key, window, cost, asked } => {
                 let before = *self.counted.entry((key, window)).or_default();
                 *self.counted.entry((key, window)).or_default() += cost;
-                self.send(Event::Charged { node, key, window, cost, before, asked });
+                self.agenda.send(Event::Charged { node, key, window, cost, before, asked });
                 // Whoever asked may never hear of it; the call counts as admitted all the same.
                 if before + cost <= self.most() {
                     self.admit(key, window, cost);
@@ -361,9 +329,9 @@ impl World {
                 *count += granted;
                 self.returned.remove(&(key, window));
                 let counted = *count;
-                if !self.send(Event::Lent { node, key, window, left, granted, counted, asked, life }) {
+                if !self.agenda.send(Event::Lent { node, key, window, left, granted, counted, asked, life }) {
                     *self.lost.entry((key, window)).or_default() += granted;
-                    self.push(self.now + 200_000, Event::Lost { node, key, life });
+                    self.agenda.push(self.agenda.now + 200_000, Event::Lost { node, key, life });
                 }
             }
             Event::Lent { node, key, window, left, granted, counted, asked, life } => {
@@ -410,10 +378,11 @@ impl World {
                     let leftover = self.nodes[node].leases[key].end(tick);
                     self.give_back(key, leftover);
                 }
-                if self.n_to_come > 0 || self.nodes[node].leases.iter().any(|lease| lease.held() > Hits::ZERO)
+                if !self.agenda.is_done()
+                    || self.nodes[node].leases.iter().any(|lease| lease.held() > Hits::ZERO)
                 {
                     let every = u64::try_from(OPTIONS.sweep_every().as_micros()).unwrap();
-                    self.push(self.now + every, Event::Sweep { node });
+                    self.agenda.push(self.agenda.now + every, Event::Sweep { node });
                 }
             }
             Event::Crash { node } => {
@@ -478,8 +447,8 @@ impl World {
     }
 
     fn call(&mut self, node: usize, key: usize, cost: u64) {
-        let tick = self.tick();
-        if self.below(8) == 0 {
+        let tick = self.agenda.tick();
+        if self.agenda.below(8) == 0 {
             self.nodes[node].wrong_by = self.error();
         }
         if let Some(charged) = self.nodes[node].leases[key].spend(tick, Hits::new(cost)) {
@@ -488,7 +457,7 @@ impl World {
             let lease = &mut self.nodes[node].leases[key];
             let (window, asks) = (lease.window, lease.ask(tick));
             // By the shards' own clock, not the node's: never late, and early only as a plain charge can be.
-            let windows = self.now / WINDOW..=(self.now + UNCERTAIN) / WINDOW;
+            let windows = self.agenda.now / WINDOW..=(self.agenda.now + UNCERTAIN) / WINDOW;
             assert!(windows.contains(&window), "spent in another window: {}", self.story());
             self.admit(key, window, cost);
             if asks {
@@ -496,24 +465,24 @@ impl World {
             }
         } else {
             let (window, asked) = (self.by(node) / WINDOW, self.by(node));
-            self.send(Event::Charge { node, key, window, cost, asked });
+            self.agenda.send(Event::Charge { node, key, window, cost, asked });
         }
     }
 
     fn ask(&mut self, node: usize, key: usize) {
-        let (window, asked) = (self.by(node) / WINDOW, self.now);
+        let (window, asked) = (self.by(node) / WINDOW, self.agenda.now);
         let left = (window + 1) * WINDOW - self.by(node);
         let Node { wants, life, .. } = &self.nodes[node];
         let (wanted, life) = (wants[key], *life);
-        if !self.send(Event::Lend { node, key, window, left, wanted, asked, life }) {
-            self.push(self.now + 200_000, Event::Lost { node, key, life });
+        if !self.agenda.send(Event::Lend { node, key, window, left, wanted, asked, life }) {
+            self.agenda.push(self.agenda.now + 200_000, Event::Lost { node, key, life });
         }
     }
 
     fn give_back(&mut self, key: usize, leftover: Option<Leftover>) {
         let Some(Leftover { window, held, owed, is_past }) = leftover else { return };
         let (held, owed) = (held.get(), owed.get());
-        if is_past || !self.send(Event::Return { key, window, held, owed }) {
+        if is_past || !self.agenda.send(Event::Return { key, window, held, owed }) {
             *self.lost.entry((key, window)).or_default() += held;
         }
     }
@@ -544,18 +513,8 @@ impl World {
     }
 
     fn story(&self) -> String {
-        let told = self.history.iter().map(|(at, event)| format!("{at} {event:?}\n"));
-        format!("seed {}, limit {}\n{}", self.seed, self.limit, told.collect::<String>())
+        format!("limit {}, {}", self.limit, self.agenda.story())
     }
-}
-
-/// splitmix64
-pub(super) fn below(random: &mut u64, n: u64) -> u64 {
-    *random = random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *random;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (z ^ (z >> 31)) % n
 }
 
 /// How wrong a node may be about the shards' clock, in microseconds.
